@@ -71,6 +71,7 @@ BESIDE: Final[Mapping[str, dict[str, Any]]] = {
     "peer unblock": {"domain": _OTHER},
     "peer retrust": {"domain": _OTHER, "fingerprint": "A" * 43},
     "peer forget": {"domain": _OTHER},
+    "peer connect": {"domain": DOMAINS[1]},
     "peer close": {"domain": _OTHER},
     "peer refresh": {"domain": _OTHER},
     "kick": {"runtime": _NOBODY, "ban": 60.0},

@@ -23,6 +23,7 @@ import trio
 from msg_node.admin import (
     account_changes,
     changes,
+    connecting,
     group_changes,
     partner_views,
     policy_changes,
@@ -114,7 +115,7 @@ _QUESTIONS: Final = {
     **quarantine_changes.QUESTIONS,
     "denials": partner_views.find_denials,
     "peer check": partner_views.check,
-    "peer ping": partner_views.ping,
+    "peer ping": connecting.ping,
 }
 _OF_POLICIES: Final = {**policy_changes.PLANNERS, **group_changes.PLANNERS}
 _OF_FILES: Final = {**quarantine_changes.PLANNERS, "erase": erase_person}
@@ -122,7 +123,7 @@ _WAITING_PLANNERS: Final = {**_OF_POLICIES, **account_changes.PLANNERS, **_OF_FI
 _RECORDED: Final = frozenset({"quarantine show"})
 """Questions that are recorded: they show what messages say."""
 _BY_CREDENTIAL: Final = policy_changes.PLANNERS_BY_CREDENTIAL
-_PLANNERS: Final = {**changes.PLANNERS, **recording_changes.PLANNERS, **trust_changes.PLANNERS}
+_PLANNERS: Final = {**changes.PLANNERS, **recording_changes.PLANNERS, **trust_changes.PLANNERS, **connecting.PLANNERS}
 
 
 class Administration:
@@ -347,6 +348,8 @@ class Administration:
             if plan.finish is not None:
                 plan.finish()
                 await self._store()
+            if plan.wait is not None:
+                result["answer"] = dict(await plan.wait())
         return result
 
     async def _ended(self, restriction: Restriction) -> None:

@@ -222,6 +222,7 @@ class Console:
 _PARTNER_CHANGES: Final = {
     "block": ("peer block", "Cut off"),
     "unblock": ("peer unblock", "Lift the block"),
+    "connect": ("peer connect", "Connect"),
     "close": ("peer close", "Close the link"),
     "refresh": ("peer refresh", "Look up again"),
     "stub/drain": ("stub drain", "Drain the stub"),

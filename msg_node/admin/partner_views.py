@@ -212,23 +212,6 @@ def _hook(node: Administered, wanted: str, from_domain: str, to_domain: str) -> 
     return "local" if to_domain in ours or not to_domain else "out"
 
 
-async def ping(node: Administered, arguments: Mapping[str, Value]) -> dict[str, object]:
-    """Send a message to the node of a domain, over the link that is up, and wait for its answer.
-
-    Raises:
-        PeerError: NOT_CONNECTED without a link; what `RoundTrips.make` raises; the code of our own link, if that
-            answers in place of the domain.
-    """
-    domain = str(arguments["domain"])
-    if not node.bus.send_queues.links.is_live(domain):
-        raise PeerError(Code.NOT_CONNECTED, f"no link to {domain} is up; the next message of a user opens one")
-    answer, seconds = await node.bus.refusals.own_requests.trips.make(domain)
-    if answer.is_ours:
-        code = next((one for one in Code if one.word == answer.reason), Code.NOT_CONNECTED)
-        raise PeerError(code, "our own node answered in its place: the message did not arrive")
-    return {"domain": domain, "milliseconds": round(seconds * 1000, 3), "code": answer.code, "reason": answer.reason}
-
-
 async def check(node: Administered, arguments: Mapping[str, Value]) -> dict[str, object]:
     """What a first contact with a domain meets.
 

@@ -61,7 +61,10 @@ async def test_a_partner_is_cut_off_and_stays_so_until_the_block_is_lifted(tmp_p
         await anna.open(system.nursery)
         await _is_barred(anna, bruno)
 
+        with pytest.raises(HostError, check=lambda error: error.code is Code.DOMAIN_BLOCKED):
+            await ask(system.a, "peer connect", domain="b.example")
         await ask(system.a, "peer unblock", domain="b.example")
+        await _connected_by_its_operator(system.a)
         answer = await anna.ask(bruno.hyperty)
         assert answer.is_ok, answer
 
@@ -71,11 +74,23 @@ async def test_a_partner_is_cut_off_and_stays_so_until_the_block_is_lifted(tmp_p
         assert [(one.operation, one.code) for one in events] == [
             ("peer block", "bad-body"),
             ("peer block", None),
+            ("peer connect", "domain-blocked"),
             ("peer unblock", None),
+            ("peer connect", None),
             ("kick", None),
         ]
         assert all(one.way == "socket" and one.actor for one in events)
         assert "their key is stolen" in (events[1].after or "")
+
+
+async def _connected_by_its_operator(node: LaboratoryNode) -> None:
+    with pytest.raises(HostError, check=lambda error: error.code is Code.NOT_CONNECTED):
+        await ask(node, "peer ping", domain="b.example")
+    tried = await ask(node, "peer connect", domain="b.example", dry_run=True)
+    assert (tried["before"], tried["after"]) == ({"link": "none"}, {"link": "connecting"})
+    assert (await ask(node, "links"))["rows"] == []
+    await ask(node, "peer connect", domain="b.example")
+    assert (await ask(node, "peer ping", domain="b.example"))["milliseconds"] > 0
 
 
 async def _is_barred(anna: Talker, bruno: Talker) -> None:

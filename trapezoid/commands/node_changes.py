@@ -96,6 +96,12 @@ def peer_close(domain: Domain, config: Config, dry_run: DryRun = False, json: Js
     change_node(config, "peer close", {"domain": domain}, dry_run=dry_run, as_json=json)
 
 
+@peer_app.command("connect")
+def peer_connect(domain: Domain, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
+    """Open a link to a domain if none is up, after `unblock` for example, and show how long an answer takes."""
+    change_node(config, "peer connect", {"domain": domain}, dry_run=dry_run, as_json=json)
+
+
 @peer_app.command("refresh")
 def peer_refresh(domain: Domain, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
     """Ask a domain for its documents now, and start its stub anew if its link is down."""

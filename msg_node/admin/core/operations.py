@@ -246,6 +246,9 @@ _TABLE: Final = (
         "Lift the block of a domain.",
         (Argument("domain", ArgumentKind.PATTERN, "As it was blocked.", is_required=True),),
     ),
+    _change(
+        "peer connect", "Open a link to a domain if none is up, and send a message to its node, which answers.", _DOMAIN
+    ),
     _change("peer close", "End the links of a domain in good order; the next message opens one.", _DOMAIN),
     _change("peer refresh", "Ask a domain for its documents now; start its stub anew if its link is down.", _DOMAIN),
     _change(

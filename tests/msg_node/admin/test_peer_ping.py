@@ -1,4 +1,4 @@
-"""`peer ping`: a message to the node of another domain and its answer, over the link that is up."""
+"""`peer ping` and `peer connect`: a message to the node of another domain and its answer, with a link or without."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 import trio.testing
@@ -20,25 +21,27 @@ from msg_node.bus.own_requests import ROUND_TRIPS, RoundTrips
 from protofly import codec
 from protofly.errors import Code, PeerError
 from protofly.message import Message
-from tests.support.admin_rig import AdminRig, admin_rig
-from tests.support.runtime_rig import FOREIGN, NODE, NearDomains
+from tests.support.admin_rig import AdminRig, admin_rig, ask_admin
+from tests.support.runtime_rig import DOMAIN, FOREIGN, NODE, NearDomains
 
 OPS = Actor("ops", "socket", "user 0")
 ASKS = AdminRequest(operation="peer ping", arguments={"domain": FOREIGN})
+CONNECTS = AdminRequest(operation="peer connect", arguments={"domain": FOREIGN})
 NODE_OF_THEIRS = f"domain://msg-node.{FOREIGN}"
 
 
 class Pinged:
     """One `peer ping` under way, and what it sent."""
 
-    def __init__(self, at: AdminRig) -> None:
+    def __init__(self, at: AdminRig, asks: AdminRequest = ASKS) -> None:
         self.at = at
+        self.asks = asks
         self.results: list[dict[str, Any]] = []
         self.errors: list[PeerError] = []
 
     async def run(self) -> None:
         try:
-            result = await self.at.administration.perform(ASKS, OPS)
+            result = await self.at.administration.perform(self.asks, OPS)
             assert isinstance(result, dict)
             self.results.append(result)
         except PeerError as exc:
@@ -56,8 +59,8 @@ class Pinged:
         self.at.rig.bus.from_links.take(from_domain, [answer])
 
 
-async def begun(at: AdminRig, nursery: trio.Nursery) -> tuple[Pinged, Message]:
-    pinged = Pinged(at)
+async def begun(at: AdminRig, nursery: trio.Nursery, asks: AdminRequest = ASKS) -> tuple[Pinged, Message]:
+    pinged = Pinged(at, asks)
     nursery.start_soon(pinged.run)
     await trio.testing.wait_all_tasks_blocked()
     return pinged, pinged.sent()
@@ -108,6 +111,65 @@ async def test_what_our_rules_keep_back_and_a_link_that_is_down_say_so(tmp_path:
         with pytest.raises(PeerError, match="no link") as down:
             await at.administration.perform(ASKS, OPS)
         assert down.value.code is Code.NOT_CONNECTED
+
+
+async def test_connecting_sends_the_message_where_no_link_is_up_and_is_recorded(tmp_path: Path) -> None:
+    async with admin_rig(tmp_path) as at:
+        at.rig.domains.away.add(FOREIGN)
+        async with trio.open_nursery() as nursery:
+            pinged, asked = await begun(at, nursery, CONNECTS)
+            assert (asked.type, asked.to) == ("read", NODE_OF_THEIRS)
+            assert [(one.operation, one.after) for one in at.events] == [("peer connect", '{"link":"connecting"}')]
+            pinged.answer(asked, {"code": 200})
+        [result] = pinged.results
+        assert (result["before"], result["answer"]["code"]) == ({"link": "none"}, 200)
+
+
+async def test_connecting_to_a_link_that_is_up_asks_over_it(tmp_path: Path) -> None:
+    async with admin_rig(tmp_path) as at:
+        async with trio.open_nursery() as nursery:
+            pinged, asked = await begun(at, nursery, CONNECTS)
+            pinged.answer(asked, {"code": 200})
+        assert [one["after"] for one in pinged.results] == [{"link": "live"}]
+
+
+async def test_a_dry_run_of_connecting_sends_and_records_nothing(tmp_path: Path) -> None:
+    async with admin_rig(tmp_path) as at:
+        at.rig.domains.away.add(FOREIGN)
+        result = await at.administration.perform(msgspec.structs.replace(CONNECTS, dry_run=True), OPS)
+        assert isinstance(result, dict)
+        assert (result["after"], "answer" in result) == ({"link": "connecting"}, False)
+        assert (at.rig.domains.sent, at.events) == ([], [])
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+async def test_what_is_blocked_or_ours_is_not_connected_to(tmp_path: Path, dry_run: bool) -> None:
+    async with admin_rig(tmp_path) as at:
+        at.rig.gate.cut_off([FOREIGN])
+        with pytest.raises(PeerError, match="our gate `peer`") as caught:
+            await at.administration.perform(msgspec.structs.replace(CONNECTS, dry_run=dry_run), OPS)
+        assert caught.value.code is Code.DOMAIN_BLOCKED
+        ours = AdminRequest(operation="peer connect", arguments={"domain": DOMAIN}, dry_run=dry_run)
+        with pytest.raises(PeerError, match="our own domain"):
+            await at.administration.perform(ours, OPS)
+        assert at.rig.domains.sent == []
+        assert [one.code for one in at.events] == ["domain-blocked", "bad-body"]
+
+
+async def test_connecting_by_message_of_an_operator_is_answered_when_the_other_node_has(tmp_path: Path) -> None:
+    async with admin_rig(tmp_path) as at:
+        ops = await at.operator()
+        answers: list[Any] = []
+
+        async def ask() -> None:
+            answers.append(await ask_admin(ops, "peer connect", arguments={"domain": FOREIGN}))
+
+        async with trio.open_nursery() as nursery:
+            pinged = Pinged(at)
+            nursery.start_soon(ask)
+            await trio.testing.wait_all_tasks_blocked()
+            pinged.answer(pinged.sent(), {"code": 200})
+        assert [one["value"]["answer"]["code"] for one in answers] == [200]
 
 
 async def test_who_never_answers_is_waited_for_no_longer_than_said_and_few_at_once(
