@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pipeline.jobs.result import JobResult
     from pipeline.jobs.their_bill import Agreed
     from pipeline.lake.tables import Lake
+    from pipeline.partners.bill_return_file import BillReturn
     from protofly.signatures import SigningKey
 
 PeerKey = Annotated[str, typer.Option(help="Public key of the partner (base64url), received separately from the file.")]
@@ -49,7 +50,7 @@ def invoice(
         bool, typer.Option("--reprice", help="Bill again by a tariff that says something else now.")
     ] = False,
 ) -> None:
-    """Bill a month whose statements are signed off, or issue the credit notes that restatements call for."""
+    """Bill a month whose statements are signed off, or issue the notes that restatements and concessions call for."""
     with errors_reported(as_json=spark.json):
         from pipeline.cli.zones import zone_of
         from pipeline.partners.keys import load_signing_key
@@ -191,31 +192,74 @@ def _checked(documents: Sequence[dict[str, Any]], agreed: Agreed, ours: OurSide,
     return result
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReturnedBy:
+    """Options that say who has returned a bill of ours."""
+
+    peer: Annotated[str, typer.Option(help="Domain of the partner.")]
+    peer_key: PeerKey
+    domain: Domain = ""
+
+    def reader(self, file: Path) -> Callable[[Lake], BillReturn]:
+        """What reads the return, once it is known who we are. Raises SettingsError."""
+        from pipeline.jobs.exchange import own_domain
+        from pipeline.partners.bill_return_file import read_bill_return
+        from pipeline.partners.keys import public_key
+
+        trusted = public_key(self.peer_key)
+
+        def read(lake: Lake) -> BillReturn:
+            return read_bill_return(file, peer_key=trusted, domain=own_domain(lake, self.domain), peer=self.peer)
+
+        return read
+
+
 @grouped
 def bill_returned(
-    file: Annotated[Path, typer.Argument(help="Return of the partner.")],
-    spark: SparkOptions,
-    peer: Annotated[str, typer.Option(help="Domain of the partner.")],
-    peer_key: PeerKey,
-    domain: Domain = "",
+    file: Annotated[Path, typer.Argument(help="Return of the partner.")], spark: SparkOptions, by: ReturnedBy
 ) -> None:
     """Take in what a partner returns of a bill of ours: which documents, for what reasons."""
     with errors_reported(as_json=spark.json):
-        from pipeline.partners.keys import public_key
-
-        trusted = public_key(peer_key)
+        read = by.reader(file)
 
     def work(opened: Lake) -> JobResult:
         from pipeline.jobs import their_bill as job
-        from pipeline.jobs.exchange import own_domain
-        from pipeline.partners.bill_return_file import read_bill_return
 
-        what = read_bill_return(file, peer_key=trusted, domain=own_domain(opened, domain), peer=peer)
-        result = job.take_return(opened, what)
+        result = job.take_return(opened, read(opened))
         result.warnings += objection_lines(result.details)
         return result
 
     one_job("bill", spark, work)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conceded:
+    """Options that say what of a return is conceded, and why."""
+
+    why: Annotated[str, typer.Option(help="Reason; it is kept with the account that runs the command.")]
+    number: Annotated[str, typer.Option(help="Only this document.")] = ""
+    counted: Annotated[str, typer.Option(help="Only lines that count this, such as `delivered`.")] = ""
+    quantity: Annotated[int | None, typer.Option(help="So much of one line. Default: all that is not accepted.")] = None
+
+
+@grouped
+def bill_concede(
+    file: Annotated[Path, typer.Argument(help="Return of the partner.")],
+    spark: SparkOptions,
+    by: ReturnedBy,
+    conceded: Conceded,
+) -> None:
+    """Concede what a partner has returned of our bills, wholly or in part; `invoice` then issues the credit note."""
+    with errors_reported(as_json=spark.json):
+        read = by.reader(file)
+
+    def work(opened: Lake) -> JobResult:
+        from pipeline.jobs import concede as job
+
+        part = job.Part(number=conceded.number, counted=conceded.counted, quantity=conceded.quantity)
+        return job.run(opened, read(opened), part, why=conceded.why)
+
+    one_job("concede", spark, work)
 
 
 def bill_text(details: Mapping[str, Any]) -> str:

@@ -25,6 +25,7 @@ from typing import Any, Final, NamedTuple
 from pipeline.core.tariffs import Charge, Item, Tariff, amount_of, amount_text, charges
 
 _UNCHECKED: Final = "bytes_in"
+_AGREED: Final = ("currency", "role", "counted", "price", "per")
 _FLIPPED: Final = {"in": "out", "out": "in"}
 
 
@@ -39,6 +40,8 @@ class Objection(NamedTuple):
         detail: What exactly, for people.
         quantity: What the partner bills, in all documents together.
         ours: What our records have.
+        item: Of a `quantity`: of what; `currency`, `role` as the author of the document has it, `counted`, `price`,
+            `per`.
     """
 
     number: str
@@ -46,6 +49,7 @@ class Objection(NamedTuple):
     detail: str
     quantity: int | None = None
     ours: int | None = None
+    item: Mapping[str, Any] | None = None
 
 
 class _Priced(NamedTuple):
@@ -72,6 +76,7 @@ class _Billed:
 
     charge: Charge = field(default_factory=Charge)
     numbers: list[str] = field(default_factory=list)
+    item: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +162,7 @@ def _lines_by_item(documents: Iterable[Mapping[str, Any]]) -> dict[_Priced, _Bil
             one = found[_Priced.of(line, _FLIPPED[line["role"]])]
             one.charge = Charge(one.charge.quantity + line["quantity"], one.charge.amount + line["amount"])
             one.numbers.append(document["number"])
+            one.item = {name: line[name] for name in _AGREED}
     return found
 
 
@@ -169,7 +175,7 @@ def _about(key: _Priced, billed: _Billed, ours: Charge | None, side: OurSide) ->
     found = []
     more = theirs.quantity - ours.quantity if key.role == "out" else ours.quantity - theirs.quantity
     if side.is_beyond(more, ours.quantity):
-        found.append(Objection(number, "quantity", str(key), theirs.quantity, ours.quantity))
+        found.append(Objection(number, "quantity", str(key), theirs.quantity, ours.quantity, billed.item))
     right = amount_of(Item(key.currency, key.role, "", key.counted, str(key.price), key.per), theirs.quantity)
     # Each line was rounded once.
     if abs(theirs.amount - right) > len(billed.numbers):

@@ -20,9 +20,18 @@ from protofly.errors import SettingsError
 
 ANYBODY: Final = "*"
 _WITHOUT_CENTS: Final = frozenset(
-    {"BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "VND", "VUV", "XAF", "XOF", "XPF"}
+    {
+        *("BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG"),
+        *("RWF", "UGX", "UYI", "VND", "VUV", "XAF", "XOF", "XPF"),
+    }
 )
 _THREE_DIGITS: Final = frozenset({"BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND"})
+_FOUR_DIGITS: Final = frozenset({"CLF", "UYW"})
+_DIGITS: Final = {
+    **dict.fromkeys(_WITHOUT_CENTS, 0),
+    **dict.fromkeys(_THREE_DIGITS, 3),
+    **dict.fromkeys(_FOUR_DIGITS, 4),
+}
 
 Counted = Literal["messages", "delivered", "bytes_in", "bytes_wire"]
 Price = Annotated[str, Meta(pattern=r"^[0-9]{1,12}(\.[0-9]{1,12})?\Z")]
@@ -94,7 +103,7 @@ def tariff_of(tariffs: Iterable[Tariff], peer: str, day: str) -> Tariff | None:
 
 def minor_digits(currency: str) -> int:
     """Digits behind the point of amounts in a currency. Source: ISO 4217."""
-    return 0 if currency in _WITHOUT_CENTS else 3 if currency in _THREE_DIGITS else 2
+    return _DIGITS.get(currency, 2)
 
 
 class Item(NamedTuple):

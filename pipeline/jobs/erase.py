@@ -10,9 +10,7 @@ Old versions of the tables have the rows as they were, so their files are remove
 
 from __future__ import annotations
 
-import getpass
 import re
-import socket
 import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -26,6 +24,7 @@ from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.core.harmless import harmless
+from pipeline.jobs.operator_word import OperatorWord
 from pipeline.jobs.result import JobResult
 from pipeline.jobs.retention import WRITERS_SECONDS
 from pipeline.lake import storage
@@ -50,7 +49,6 @@ NO_FACTS: Final = '{"partial":true}'
 _HASH: Final = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?[0-9a-f]{24}")
 _BRONZE: Final = "bronze_"
 _BATCH_ROWS: Final = 1 << 17
-_REASON_CHARS: Final = 500
 
 
 _Number: TypeAlias = tuple[str, str, int, int]
@@ -87,9 +85,9 @@ def run(
     """
     result = JobResult("erase")
     meant = frozenset(one for word in words for one in _forms(word))
-    reason = why.strip()[:_REASON_CHARS]
-    if not meant or not reason:
+    if not meant or not why.strip():
         raise SettingsError("name at least one address, and the reason with --why")
+    word = OperatorWord.now(why)
     whole = _Found()
     left = 0
     for table in TABLES.values():
@@ -105,8 +103,8 @@ def run(
     segments = _remove_segments(spools, whole.segments)
     row = {
         "entered_us": time.time_ns() // 1000,
-        "who": f"{getpass.getuser()}@{socket.gethostname()}",
-        "why": reason,
+        "who": word.who,
+        "why": word.why,
         "rows": whole.rows,
         "segments": segments,
     }

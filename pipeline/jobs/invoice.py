@@ -1,7 +1,7 @@
 """Job `invoice`: a month with a partner, by tariffs; and what to correct when statements were restated since.
 
-Nothing that was issued changes. What a month costs by the newest statements, less all that was issued for it, is the
-next document: an invoice, then credit notes and debit notes. So it may run as often as one likes.
+Nothing that was issued changes. What a month costs by the newest statements and by what was conceded, less all that was
+issued for it, is the next document: an invoice, then credit notes and debit notes. So it may run as often as one likes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.core.bills import document_line
 from pipeline.core.business_time import BusinessDays, month_days
+from pipeline.core.concessions import after_concessions
 from pipeline.core.tariffs import Charge, Item, Tariff, charges
 from pipeline.jobs.business import Exchanged, exchanged, open_line
+from pipeline.jobs.concede import conceded
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.lake import durable
 from pipeline.lake.table_log import ConflictError
@@ -79,7 +81,7 @@ def run(
     `details` has `documents`, issued now, and `issued`, all that were issued for the month before.
 
     Args:
-        lake: Reads statements and hours; writes `invoice`.
+        lake: Reads statements, hours and concessions; writes `invoice`.
         of: Which month.
         tariffs: As `read_tariffs` gives them.
         out: A JSON file for the new documents, replaced as a whole; without any, those that were issued last are in it,
@@ -111,7 +113,8 @@ def run(
     if not reprices:
         _check_tariffs(before, hashes, of)
     common = {"statements": list(found.versions.items()), "issued_us": time.time_ns() // 1000}
-    rows = [row | common for row in _rows(of, charges(days, tariffs, of.peer), before, hashes)]
+    due = after_concessions(charges(days, tariffs, of.peer), conceded(lake, of.our_domain, of.peer, of.month))
+    rows = [row | common for row in _rows(of, due, before, hashes)]
     if rows:
         commit = _commit(lake, of, rows, len(result.details["issued"]))
         result.wrote(commit.table, commit.rows, commit.version)

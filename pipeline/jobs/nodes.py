@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
 import time
-from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.core.completeness import GRACE_S
 from pipeline.core.utc_days import end_us, moment
+from pipeline.jobs.operator_word import OperatorWord
 from pipeline.jobs.result import JobResult
 from pipeline.lake.lake_files import LakeFiles
 from pipeline.lake.tables import Lake
@@ -20,8 +18,6 @@ from pipeline.segments.declarations import Declaration
 from pipeline.segments.ledger import read_stretches
 from pipeline.segments.spool import TIME_MAX_US
 from protofly.errors import SettingsError
-
-_REASON_CHARS: Final = 500
 
 
 def enter(lake: Lake, node: str, declaration: Declaration, *, why: str, day: str = "") -> JobResult:
@@ -39,9 +35,7 @@ def enter(lake: Lake, node: str, declaration: Declaration, *, why: str, day: str
         LakeError: As the lake does.
     """
     result = JobResult("nodes")
-    reason = why.strip()[:_REASON_CHARS]
-    if not reason:
-        raise SettingsError("say why with --why: others will read it in the evidence")
+    word = OperatorWord.now(why)
     if node not in {one.node for one in read_stretches(lake)}:
         raise SettingsError(f"nothing that {node} wrote is in the lake: `show segment_stretch` lists the nodes")
     until_us = {Declaration.RETIRED: TIME_MAX_US, Declaration.WITHDRAWN: None}.get(declaration)
@@ -51,8 +45,8 @@ def enter(lake: Lake, node: str, declaration: Declaration, *, why: str, day: str
         "node": node,
         "declaration": declaration.value,
         "until_us": until_us,
-        "who": f"{getpass.getuser()}@{socket.gethostname()}",
-        "why": reason,
+        "who": word.who,
+        "why": word.why,
         "entered_us": time.time_ns() // 1000,
     }
     done = lake.commit(pa.Table.from_pylist([row], to_arrow_schema(NODE_DECLARATION.schema)), NODE_DECLARATION)

@@ -193,7 +193,7 @@ def take_return(lake: Lake, what: BillReturn) -> JobResult:
     }
     if strange := sorted(named - issued):
         raise SettingsError(f"unknown-number: we have issued no {strange[0]} for {what.domain}")
-    object_to(result, [Objection(**msgspec.structs.asdict(one)) for one in what.objections])
+    object_to(result, [Objection(**msgspec.to_builtins(one)) for one in what.objections])
     result.outcome = f"{what.domain} does not accept {', '.join(sorted(named)) or 'a file'}"
     known = lake.read_small(PEER_RETURN, ("domain", "peer", "made_us"))
     if {"domain": what.domain, "peer": what.peer, "made_us": what.made_us} in known.to_pylist():

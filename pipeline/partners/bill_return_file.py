@@ -7,10 +7,11 @@ the reason and with what the author counts in place of what was billed.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
+from pipeline.core.tariffs import Counted, Price
 from pipeline.partners.signed_line import SignedLine
 from protofly.signatures import KeyRecord, SigningKey
 
@@ -24,6 +25,16 @@ _Domain = Annotated[str, Meta(max_length=253, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-
 _Word = Annotated[str, Meta(pattern=r"^[a-z][a-z-]{0,63}\Z")]
 
 
+class ReturnedItem(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What was agreed on about a line of a bill. `role` is that of the author of the bill."""
+
+    currency: Annotated[str, Meta(pattern=r"^[A-Z]{3}\Z")]
+    role: Literal["in", "out"]
+    counted: Counted
+    price: Price
+    per: Annotated[int, Meta(ge=1, le=1_000_000_000_000)]
+
+
 class BillObjection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is wrong.
 
@@ -33,6 +44,7 @@ class BillObjection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         detail: What exactly, for people.
         quantity: What was billed.
         ours: What the author of the return counts.
+        item: Of a count that is not accepted: of what.
     """
 
     number: Annotated[str, Meta(max_length=600)]
@@ -40,6 +52,7 @@ class BillObjection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     detail: Annotated[str, Meta(max_length=500)]
     quantity: _Count | None = None
     ours: _Count | None = None
+    item: ReturnedItem | None = None
 
 
 class BillReturn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -70,6 +70,7 @@ from pipeline.schemas.scores import (
 from pipeline.schemas.settlement import (
     CLOCK_FINDING,
     CLOCK_OFFSET,
+    CONCESSION,
     INVOICE,
     PAIR_DELAY,
     PEER_EXTRACT,
@@ -103,6 +104,7 @@ __all__ = [
     "BYTES",
     "CLOCK_FINDING",
     "CLOCK_OFFSET",
+    "CONCESSION",
     "COUNTS",
     "DAY_STATE",
     "DECISION_RECORD",
@@ -181,6 +183,7 @@ TABLES: dict[str, Table] = {
         TRAFFIC_QUARTER_HOURLY,
         STATEMENT_DAILY,
         INVOICE,
+        CONCESSION,
         RECON_BUCKET,
         RECON_CASE,
         RECON_PAIR,

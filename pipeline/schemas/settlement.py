@@ -93,6 +93,32 @@ INVOICE = Table(
 )
 """Lines of what was billed; never changed, only corrected by further ones."""
 
+CONCESSION = Table(
+    "concession",
+    columns(
+        our_domain=TEXT,
+        peer_domain=TEXT,
+        month=TEXT,
+        number=TEXT,  # of the document that the partner does not accept
+        reason=TEXT,  # of its objection
+        return_us=LONG,  # when the partner made the return
+        currency=TEXT,
+        role=TEXT,
+        tariff=TEXT,
+        counted=TEXT,
+        price=TEXT,
+        per=LONG,
+        billed=LONG,  # of that item, in all documents and with all concessions before
+        less=LONG,  # so much less is billed; below zero: so much more is paid
+        who=TEXT,
+        why=TEXT,
+        entered_us=LONG,
+    ),
+    (),
+    ("our_domain", "peer_domain", "month", "entered_us", "role", "tariff", "counted", "price"),
+)
+"""What was conceded to partners of the bills that they returned, by whom and why; never changed."""
+
 # Reconciled.
 
 RECONCILIATION: Final = "reconciliation"

@@ -136,7 +136,7 @@ def test_what_is_no_file_of_tariffs_is_refused(tmp_path: Path, content: bytes) -
     st.integers(0, 10**15),
     st.decimals(0, 10**6, places=6, allow_nan=False, allow_infinity=False),
     st.integers(1, 10**9),
-    st.sampled_from([("EUR", 2), ("JPY", 0), ("KWD", 3)]),
+    st.sampled_from([("EUR", 2), ("JPY", 0), ("UYI", 0), ("KWD", 3), ("CLF", 4), ("UYW", 4)]),
 )
 def test_amounts_are_those_of_exact_decimals_rounded_once(
     quantity: int, price: Decimal, per: int, currency: tuple[str, int]
@@ -151,7 +151,15 @@ def test_amounts_are_those_of_exact_decimals_rounded_once(
 
 @pytest.mark.parametrize(
     ("amount", "currency", "text"),
-    [(123456, "EUR", "1,234.56 EUR"), (-5, "EUR", "-0.05 EUR"), (7, "JPY", "7 JPY"), (7, "KWD", "0.007 KWD")],
+    [
+        (123456, "EUR", "1,234.56 EUR"),
+        (-5, "EUR", "-0.05 EUR"),
+        (7, "JPY", "7 JPY"),
+        (7, "KWD", "0.007 KWD"),
+        (7, "CLF", "0.0007 CLF"),
+        (12_345, "UYW", "1.2345 UYW"),
+        (7, "UYI", "7 UYI"),
+    ],
 )
 def test_amounts_for_people_have_the_digits_of_the_currency(amount: int, currency: str, text: str) -> None:
     assert amount_text(amount, currency) == text

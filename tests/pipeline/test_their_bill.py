@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,16 @@ from typer.testing import CliRunner, Result
 
 from pipeline.cli.billing import bill_text
 from pipeline.cli.program import app
-from pipeline.jobs import invoice, settle, their_bill
+from pipeline.jobs import settle, their_bill
 from pipeline.jobs.result import ExitCode
 from pipeline.lake.tables import Change, Lake
 from pipeline.partners.bill_return_file import BillObjection, BillReturn, read_bill_return
-from pipeline.schemas import PEER_RETURN, SILVER_MDR
+from pipeline.schemas import CONCESSION, PEER_RETURN, SILVER_MDR
 from protofly.errors import SettingsError
 from protofly.signatures import SigningKey
 from tests.pipeline.rows import DAY_US, HOUR_US, MONDAY_US, commit_ledger, silver, silver_row
-from tests.pipeline.test_invoice import TARIFF, of
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.spark
 
 A, B = "a.example", "b.example"
 KEYS = {name: SigningKey.from_seed("live", name[0].encode() * 32) for name in (A, B)}
@@ -35,118 +35,167 @@ valid_from = 2026-01-01
 currency = "EUR"
 rate = [{ role = "out", counted = "delivered", price = "0.50" }, { role = "in", counted = "messages", price = "0.1" }]
 """
-"""What `TARIFF` says, from the side of b.example."""
+"""What a.example has agreed on, from the side of b.example."""
+THEIRS = """
+[[tariff]]
+id = "b-2026"
+peer = "b.example"
+valid_from = 2026-01-01
+currency = "EUR"
+rate = [{ role = "in", counted = "delivered", price = "0.50" }, { role = "out", counted = "messages", price = "0.10" }]
+"""
 
 
-def lake_of(domain: str, folder: Path, spark: SparkSession, sent: int) -> Lake:
+def recorded(domain: str, sent: int) -> list[dict[str, Any]]:
     """What one of both recorded in March: so many messages from b to a, and two from a to b."""
-    lake = Lake(folder, spark)
-    node = f"runtime://{domain}/mn-1"
-    own: dict[str, Any] = {"node": node, "our_domain": domain, "peer_domain": B if domain == A else A}
+    own: dict[str, Any] = {"node": f"runtime://{domain}/mn-1", "our_domain": domain}
+    own["peer_domain"] = B if domain == A else A
     to_a, to_b = ("in", "out") if domain == A else ("out", "in")
     rows = [silver_row(role=to_a, ts_us=FIRST_US + number, **own) for number in range(sent)]
     way = {"src_domain": A, "dst_domain": B}
-    rows += [silver_row(role=to_b, ts_us=FIRST_US + 9 * DAY_US + number, **way, **own) for number in range(2)]
-    lake.commit(silver(spark, rows), SILVER_MDR)
-    segment = {
-        "node": node,
-        "kind": "mdr",
-        "boot": 1,
-        "segno": 1,
-        "sha256": "hash",
-        "prev_sha256": "",
-        "lost_records": 0,
-    }
+    return rows + [silver_row(role=to_b, ts_us=FIRST_US + 9 * DAY_US + number, **way, **own) for number in range(2)]
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Lake]:
+    """That of both, each with its own node: a.example has counted four messages of b.example, which counts three.
+
+    The commands run in the Spark of all tests, and leave it running.
+    """
+    lake = Lake(tmp_path_factory.mktemp("both") / "lake", spark)
+    lake.commit(silver(spark, [*recorded(A, 4), *recorded(B, 3)]), SILVER_MDR)
+    segment = {"kind": "mdr", "boot": 1, "segno": 1, "sha256": "hash", "prev_sha256": "", "lost_records": 0}
     times = {"opened_us": FIRST_US - DAY_US, "closed_us": FIRST_US + 32 * DAY_US + HOUR_US, "verdict": "accepted"}
-    commit_ledger(lake, [segment | times])
+    commit_ledger(lake, [{"node": f"runtime://{domain}/mn-1"} | segment | times for domain in (A, B)])
     settle.run(lake)
-    return lake
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spark, "stop", lambda: None)
+        patch.setattr("pipeline.spark.session.start_session", lambda *_, **__: spark)
+        yield lake
 
 
 class Desk:
-    """Who receives bills: b.example, whose lake has three messages to a.example."""
+    """Of one of both, with its key and its tariffs, and the commands that it runs."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.tariffs = folder / "tariffs.toml"
-        self.tariffs.write_text(OURS)
-        self.key = folder / "live.pem"
-        self.key.write_bytes(KEYS[B].to_pem())
+    def __init__(self, folder: Path, lake: Lake, domain: str, tariffs: str) -> None:
+        self.lake = lake
+        self.domain = domain
+        self.peer = B if domain == A else A
+        self.tariffs = folder / f"{domain}.toml"
+        self.tariffs.write_text(tariffs)
+        self.key = folder / f"{domain}.pem"
+        self.key.write_bytes(KEYS[domain].to_pem())
         self.key.chmod(0o600)
-        self.returned = folder / "march.return"
+        self.returned = folder / f"{domain}.return"
 
-    def check(self, *options: str) -> Result:
-        names = ["--domain", B, "--peer", A, "--peer-key", KEYS[A].record().pub]
-        return CliRunner().invoke(app, ["bill-of-theirs", *options, *names])
+    def run(self, *words: object) -> Result:
+        return CliRunner().invoke(app, [*map(str, words), "--domain", self.domain, "--peer", self.peer])
 
-    def ours(self, allowed: str = "0") -> list[str]:
-        side = ["--lake", str(self.folder / "b"), "--tariffs", str(self.tariffs), "--allowed-percent", allowed]
-        return [*side, "--return", str(self.returned), "--key", str(self.key)]
+    def check(self, *options: object) -> Result:
+        return self.run("bill-of-theirs", *options, "--peer-key", KEYS[self.peer].record().pub)
 
+    def ours(self, allowed: str = "0") -> list[object]:
+        side = ["--lake", self.lake.folder, "--tariffs", self.tariffs, "--allowed-percent", allowed]
+        return [*side, "--return", self.returned, "--key", self.key]
 
-@pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Desk:
-    folder = tmp_path_factory.mktemp("desk")
-    lake_of(B, folder / "b", spark, 3)
-    return Desk(folder)
+    def bill(self, out: Path, *options: str) -> Result:
+        of = ["--lake", self.lake.folder, "--month", "2026-03", "--tariffs", self.tariffs]
+        return self.run("invoice", *of, "--out", out, "--key", self.key, "--json", *options)
 
-
-@pytest.fixture(scope="module")
-def author(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lake:
-    """That of a.example, which has counted a fourth message."""
-    return lake_of(A, tmp_path_factory.mktemp("author"), spark, 4)
+    def answer(self, command: str, file: Path, *options: object) -> Result:
+        of = ["--lake", self.lake.folder, "--peer-key", KEYS[self.peer].record().pub]
+        return self.run(command, file, *of, "--json", *options)
 
 
 @pytest.fixture(scope="module")
-def march(author: Lake, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def desk(tmp_path_factory: pytest.TempPathFactory, lake: Lake) -> Desk:
+    """Who receives bills: b.example."""
+    return Desk(tmp_path_factory.mktemp("desk"), lake, B, OURS)
+
+
+@pytest.fixture(scope="module")
+def author(tmp_path_factory: pytest.TempPathFactory, lake: Lake) -> Desk:
+    """Who makes them."""
+    return Desk(tmp_path_factory.mktemp("author"), lake, A, THEIRS)
+
+
+@pytest.fixture(scope="module")
+def march(author: Desk, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bill of a.example for March."""
     path = tmp_path_factory.mktemp("bills") / "march.bill"
-    invoice.run(author, of(), [TARIFF], out=path, key=KEYS[A])
+    done = author.bill(path)
+    assert done.exit_code == ExitCode.FINE, done.output
     return path
 
 
-def test_a_bill_is_returned_for_what_is_wrong_and_accepted_with_the_note_that_mends_it(
-    author: Lake, march: Path, desk: Desk, tmp_path: Path
+def details(done: Result) -> dict[str, Any]:
+    [job] = json.loads(done.stdout)["jobs"]
+    found: dict[str, Any] = job["details"]
+    return found
+
+
+def issued(done: Result) -> list[tuple[str, str, int]]:
+    assert done.exit_code == ExitCode.FINE, done.output
+    return [(one["kind"], one["currency"], one["amount"]) for one in details(done)["documents"]]
+
+
+def test_a_returned_count_is_conceded_credited_once_and_accepted(
+    author: Desk, march: Path, desk: Desk, tmp_path: Path
 ) -> None:
-    bills = [march, tmp_path / "march-2.bill"]
+    bills = [march, *(tmp_path / f"march-{number}.bill" for number in (2, 3))]
     number = "a.example-b.example-2026-03-1"
 
-    done = desk.check(str(bills[0]), *desk.ours())
+    done = desk.check(march, *desk.ours())
 
     assert done.exit_code == ExitCode.FINDINGS, done.output
     assert f"{number}: quantity: delivered of what we sent, 0.5 EUR for 1; billed 4, we count 3" in done.stdout
     back = read_bill_return(desk.returned, peer_key=KEYS[B].record(), domain=A, peer=B)
     assert [(one.number, one.reason, one.quantity, one.ours) for one in back.objections] == [(number, "quantity", 4, 3)]
 
-    taken = [their_bill.take_return(author, back) for _ in range(2)]
+    taken = [author.answer("bill-returned", desk.returned) for _ in range(2)]
 
-    assert [(one.exit_code, one.findings, one.rows) for one in taken] == [
-        (ExitCode.FINDINGS, 1, {"peer_return": 1}),
-        (ExitCode.FINDINGS, 1, {}),
-    ]
-    [row] = [one for one in author.read_small(PEER_RETURN).to_pylist() if one["file"] == number]
+    assert [one.exit_code for one in taken] == [ExitCode.FINDINGS] * 2
+    [row] = [one for one in author.lake.read_small(PEER_RETURN).to_pylist() if one["file"] == number]
     assert (row["domain"], row["peer"], row["file"], row["reason"]) == (B, A, number, "quantity")
     assert row["detail"].endswith(": 4 billed, 3 by the records of b.example")
 
-    kept = author.read(SILVER_MDR).where(f"ts_us <> {FIRST_US}").toArrow()
-    author.commit(kept, SILVER_MDR, Change("overwrite"))
-    settle.run(author, restate=True)
-    note = invoice.run(author, of(), [TARIFF], out=bills[1], key=KEYS[A])
-    assert [(one["kind"], one["amount"]) for one in note.details["documents"]] == [("credit-note", -50)]
+    conceded = author.answer("bill-concede", desk.returned, "--why", "theirs is right")
 
-    alone = desk.check(str(bills[1]), *desk.ours())
+    assert conceded.exit_code == ExitCode.FINE, conceded.output
+    [row] = author.lake.read_small(CONCESSION).to_pylist()
+    assert (row["billed"], row["less"], row["price"], row["tariff"]) == (4, 1, "0.50", "b-2026")
+    assert (row["why"], "@" in row["who"]) == ("theirs is right", True)
+    assert issued(author.bill(bills[1])) == [("credit-note", "EUR", -50)]
+    assert issued(author.bill(bills[1])) == []
+    again = author.answer("bill-concede", desk.returned, "--why", "once more")
+    assert (again.exit_code, "conceded-before" in again.output) == (ExitCode.FAILURE, True)
+    assert len(author.lake.read_small(CONCESSION)) == 1
+
+    alone = desk.check(bills[1], *desk.ours())
     assert alone.exit_code == ExitCode.INCOMPLETE
     assert f"{number} is corrected and is not here" in alone.output
-    both = desk.check(*map(str, bills), *desk.ours())
+    both = desk.check(*bills[:2], *desk.ours())
     assert both.exit_code == ExitCode.FINE, both.output
     assert "agrees with our records" in both.stderr
+
+    # The message that was conceded turns out to be none: it was credited already.
+    kept = author.lake.read(SILVER_MDR).where(f"not (ts_us = {FIRST_US} and our_domain = '{A}')").toArrow()
+    author.lake.commit(kept, SILVER_MDR, Change("overwrite"))
+    settle.run(author.lake, restate=True)
+    assert issued(author.bill(bills[2])) == []
+    author.tariffs.write_text(THEIRS.replace("0.50", "0.40"))
+    assert issued(author.bill(bills[2], "--reprice")) == [("credit-note", "EUR", -30)]
+    desk.tariffs.write_text(OURS.replace("0.50", "0.40"))
+    repriced = desk.check(*bills, *desk.ours())
+    desk.tariffs.write_text(OURS)
+    assert repriced.exit_code == ExitCode.FINE, repriced.output
 
 
 def test_a_difference_that_was_agreed_on_is_no_reason_and_a_reason_in_words_is(march: Path, desk: Desk) -> None:
     bill = march
-    assert desk.check(str(bill), *desk.ours(allowed="34")).exit_code == ExitCode.FINE
-    assert desk.check(str(bill), *desk.ours(allowed="33")).exit_code == ExitCode.FINDINGS
-    done = desk.check(str(bill), *desk.ours(allowed="34"), "--why", "the contract ended", "--json")
+    assert desk.check(bill, *desk.ours(allowed="34")).exit_code == ExitCode.FINE
+    assert desk.check(bill, *desk.ours(allowed="33")).exit_code == ExitCode.FINDINGS
+    done = desk.check(bill, *desk.ours(allowed="34"), "--why", "the contract ended", "--json")
     assert done.exit_code == ExitCode.FINDINGS
     [job] = json.loads(done.stdout)["jobs"]
     assert {one["reason"] for one in job["details"]["objections"]} == {"disputed"}
@@ -154,24 +203,24 @@ def test_a_difference_that_was_agreed_on_is_no_reason_and_a_reason_in_words_is(m
 
 
 def test_a_bill_that_was_changed_on_its_way_is_returned_as_a_file(
-    author: Lake, march: Path, desk: Desk, tmp_path: Path
+    author: Desk, march: Path, desk: Desk, tmp_path: Path
 ) -> None:
     bill = tmp_path / "march.bill"
     bill.write_bytes(march.read_bytes().replace(b'"quantity":4', b'"quantity":3'))
-    done = desk.check(str(bill), *desk.ours())
+    done = desk.check(bill, *desk.ours())
     assert (done.exit_code, "bad-signature" in done.output) == (ExitCode.FAILURE, True)
     back = read_bill_return(desk.returned, peer_key=KEYS[B].record(), domain=A, peer=B)
     assert [(one.number, one.reason) for one in back.objections] == [("", "bad-signature")]
-    taken = their_bill.take_return(author, back)
+    taken = their_bill.take_return(author.lake, back)
     assert taken.outcome == "b.example does not accept a file"
 
 
-def test_a_return_of_a_document_that_was_never_issued_is_refused(author: Lake) -> None:
+def test_a_return_of_a_document_that_was_never_issued_is_refused(author: Desk) -> None:
     strange = BillObjection(number="x-1", reason="quantity", detail="")
     what = BillReturn(domain=B, peer=A, made_us=1, sha256=("0" * 64,), objections=(strange,))
     with pytest.raises(SettingsError, match=r"unknown-number: we have issued no x-1 for b\.example"):
-        their_bill.take_return(author, what)
-    numbers = author.read_small(PEER_RETURN).column("file").to_pylist() if author.has(PEER_RETURN) else []
+        their_bill.take_return(author.lake, what)
+    numbers = author.lake.read_small(PEER_RETURN).column("file").to_pylist() if author.lake.has(PEER_RETURN) else []
     assert "x-1" not in numbers
 
 
