@@ -34,6 +34,8 @@ TICK_SECONDS = 0.25
 TICKS_OF_QUIET_LINKS = 8
 """Every so many ticks links are looked at on which nothing waits, is under way, or is to be answered."""
 PAUSE_SECONDS = 0.004
+RESTART_SECONDS = 10.0
+"""After a defect in the care for a link it is cared for again."""
 MAX_LINKS = 256
 CARRIERS_PER_DOMAIN = 8
 """Nodes of one domain that may be linked to us at once."""
@@ -188,7 +190,7 @@ class Federation:
         if self._dirty:
             dirty, self._dirty = self._dirty, set()
             for link in dirty:
-                link.flush()
+                _flush(link)
 
     def congested_link(self, domain: str) -> PausedSenders | None:
         """The senders that pause for a domain, None while nobody has to."""
@@ -233,7 +235,10 @@ class Federation:
 
     async def _run_link(self, link: DomainLink) -> None:
         with link.scope:
-            await self._supervise(link)
+            while not await _ends_soundly(link, self._supervise):
+                await trio.sleep(RESTART_SECONDS)
+                if not link.is_idle:
+                    link.need.arise()
 
     def cut_off(self, domain: str, code: Code, detail: str) -> bool:
         """End the link of a domain at once, and stop its stub; False if it has none. The next one passes the gate."""
@@ -286,6 +291,24 @@ def _is_unfinished(link: DomainLink, now: float) -> bool:
     except Exception:  # a defect of ours may cost this domain what waits, never the node
         logger.exception("the link to %s failed", link.domain, extra={"domain": link.domain})
         return False
+
+
+def _flush(link: DomainLink) -> None:
+    """Let the carriers of one link take what waits."""
+    try:
+        link.flush()
+    except Exception:  # a defect of ours may cost this domain what waits, never the node
+        logger.exception("the link to %s failed", link.domain, extra={"domain": link.domain})
+
+
+async def _ends_soundly(link: DomainLink, supervise: Callable[[DomainLink], Awaitable[None]]) -> bool:
+    """Run the stub of one link for as long as it is needed; false when that has failed."""
+    try:
+        await supervise(link)
+    except Exception:  # a defect of ours may cost this domain a while, never the node
+        logger.exception("the care for the link to %s failed", link.domain, extra={"domain": link.domain})
+        return False
+    return True
 
 
 def _always(_domain: str) -> bool:

@@ -66,7 +66,10 @@ class AlarmWatch:
         """Look until cancelled."""
         while True:
             await trio.sleep(LOOK_SECONDS)
-            await self.look(time.time())
+            try:
+                await self.look(time.time())
+            except Exception:  # a defect of ours may cost an alarm, never the node
+                logger.exception("the alarms were not looked at")
 
     async def look(self, now: float) -> None:
         """Look once, and announce what has changed; `now` is in seconds since the Unix epoch."""

@@ -23,7 +23,7 @@ from msg_node.admin.core.list_agreement import ListWord, agreed_until
 from msg_node.kernel.restrictions import Restricted, Restriction
 from msg_node.settings.tables.block_lists import BlockListSettings
 from protofly.block_list import BlockList, read_block_list
-from protofly.errors import HostError, PeerError
+from protofly.errors import Code, HostError, PeerError
 from protofly.records import AdminEvent
 from protofly.signatures import KeyRecord
 
@@ -128,7 +128,11 @@ class BlockSubscriptions:
 
     async def _follow(self, one: Subscription) -> None:
         while True:
-            await self.ask(one)
+            try:
+                await self.ask(one)
+            except Exception:  # a stranger's list may cost itself, never the node
+                logger.exception("the %s failed", one.by)
+                self._note_problem(one, Code.INTERNAL.word)
             await trio.sleep(one.settings.poll_seconds)
 
     async def ask(self, one: Subscription) -> None:

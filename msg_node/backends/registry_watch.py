@@ -20,7 +20,7 @@ from msg_node.registries.core.registry_entry import RegistryEntry
 from msg_node.registries.core.registry_relay import RegistryRelay
 from msg_node.registries.core.registry_rest import UPDATED, disconnect_call
 from protofly.counters import Counters
-from protofly.errors import HostError
+from protofly.errors import Code, HostError
 from protofly.limits import REGISTRY_POLL_SECONDS
 
 logger = logging.getLogger("msg_node")
@@ -98,6 +98,10 @@ class RegistryWatch:
             answer = await self._backend.call(disconnect_call(entry))
         except HostError as error:
             self.counters[RegistryWatchCount.NOT_REPORTED.of(error.code.word)] += 1
+            return False
+        except Exception:
+            logger.exception("the answer of the domain registry cannot be read")  # a stranger's words, and our defect
+            self.counters[RegistryWatchCount.NOT_REPORTED.of(Code.INTERNAL.word)] += 1
             return False
         self.counters[RegistryWatchCount.REPORTED] += not answer.is_failure
         return not answer.is_failure

@@ -9,6 +9,7 @@ Source: message specification, section 15.3.
 from __future__ import annotations
 
 import itertools
+import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Container
@@ -31,6 +32,8 @@ from protofly.limits import (
     QUARANTINE_WAITING,
     QUARANTINE_WAITING_BYTES,
 )
+
+logger = logging.getLogger("msg_node")
 
 _SHOWN_CHARS: Final = 256
 """Of each text in a notice that strangers choose."""
@@ -123,7 +126,7 @@ class PolicyDuties:
                 await self._wanted.wait()
                 self._wanted = trio.Event()
                 notices, self._notices = list(self._notices), deque()
-                publish(notices)
+                _publish(notices, publish)
                 await self._write()
         finally:
             for place, texts in self._copies.items():
@@ -143,3 +146,11 @@ class PolicyDuties:
 
     def _written(self, texts: dict[str, bytes], *, is_kept: bool) -> None:
         self.counters[NodeCount.COPIES if is_kept else NodeCount.COPIES_LEFT_OUT] += len(texts)
+
+
+def _publish(notices: list[Event], publish: Callable[[list[Event]], None]) -> None:
+    """Send what is to be noticed."""
+    try:
+        publish(notices)
+    except Exception:  # a defect of ours may cost these notices, never the node
+        logger.exception("%d notices of policies cannot be sent", len(notices))

@@ -6,6 +6,7 @@ congested destination slows down its senders. Source: design, section 3; message
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ from protofly.counters import Counters
 from protofly.errors import Code
 from protofly.message import Message
 from protofly.records import Record
+
+logger = logging.getLogger("msg_node")
 
 _DELIVERED: Final = NodeCount.DELIVERED  # looked up once: it is counted for each message
 
@@ -330,6 +333,15 @@ class SendQueues:
         self._is_flushing = True  # what is expired is answered meanwhile
         queues, self._unwritten = self._unwritten, set()
         for queue in queues:
-            queue.flush()
+            _flush(queue)
         self.links.flush()
         self._is_flushing = False
+
+
+def _flush(queue: RuntimeQueue) -> None:
+    """Write what waits for one runtime."""
+    try:
+        queue.flush()
+    except Exception:  # a defect of ours may cost this runtime its connection, never the node
+        logger.exception("what waits for a runtime cannot be written: its connection is closed")
+        queue.channel.drop()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 
 import trio
 
@@ -63,14 +64,14 @@ class Sweeper:
             await self._sweep(self._sweep_sessions, until=began + SWEEP_SECONDS / 2)
             await self._sweep(self._sweep_actions, until=began + SWEEP_SECONDS * 3 / 4)
             await self._sweep(self._refusals.refuse_overdue, until=began + SWEEP_SECONDS * 3 / 4)
-            self._foreign.expire()
-            self._parked_actions.tick(self._now())
+            _attempt(self._foreign.expire)
+            _attempt(lambda: self._parked_actions.tick(self._now()))
             await self._look_after_ports()
             await self._sweep(self._effects.sweep_registry, until=began + SWEEP_SECONDS)
 
     async def _sweep(self, slice_: Callable[[], bool], *, until: float) -> None:
         """Go on until nothing is left, or until there is no time: what is left then is for the next second."""
-        while slice_():
+        while _attempt(slice_):
             await trio.sleep(PAUSE_SECONDS)
             if trio.current_time() > until:
                 break
@@ -97,6 +98,15 @@ class Sweeper:
 
     async def _look_after_ports(self) -> None:
         for number, port in enumerate(list(self._connections.values()), 1):
-            port.check(self._now(), ping_seconds=self.ping_seconds)
+            _attempt(partial(port.check, self._now(), ping_seconds=self.ping_seconds))
             if number % PORTS_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
+
+
+def _attempt(step: Callable[[], bool | None]) -> bool:
+    """Do one step; true when there may be more to do at once."""
+    try:
+        return bool(step())
+    except Exception:  # a defect of ours may cost what this step was about, never the node
+        logger.exception("a sweep failed")
+        return False

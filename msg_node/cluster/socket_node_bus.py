@@ -252,6 +252,8 @@ class SocketNodeBus:
                     nursery.cancel_scope.cancel()
             except* (HostError, trio.TooSlowError, ValueError) as group:
                 self._note(partner, group.exceptions[0])
+            except* Exception:  # a defect of ours may cost this connection, never the node
+                logger.exception("cluster: the connection with node %s failed", node)
             await trio.sleep(pause)
             pause = min(2 * pause, RETRY_MAX_SECONDS)
         self._dialled.discard(node)
@@ -289,6 +291,9 @@ class SocketNodeBus:
             error = group.exceptions[0]
             code = error.code if isinstance(error, HostError) else Code.AUTH_STALE
             self.refused[code.word] += 1
+        except* Exception:  # a defect of ours may cost this connection, never the node
+            self.refused[Code.INTERNAL.word] += 1
+            logger.exception("cluster: a connection of another node failed")
 
     async def _admit(
         self, stream: trio.SocketStream, nursery: trio.Nursery, entry: Pending[Callable[[], None]]

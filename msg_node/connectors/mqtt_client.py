@@ -245,7 +245,10 @@ class MqttClient:
         arrived, self._arrived = self._arrived, []
         if not arrived:
             return
-        await self._user.take(arrived)
+        try:
+            await self._user.take(arrived)
+        except Exception:  # a defect of ours may cost these messages, never the node
+            logger.exception("%d messages of the broker cannot be taken", len(arrived))
         for one in arrived:
             if one.qos:
                 self._client.ack(one.mid, one.qos)

@@ -14,7 +14,7 @@ import trio
 
 from msg_node.kernel.catalogue_questions import CatalogueQuestion
 from protofly.counters import Counted, Counters
-from protofly.errors import HostError, PeerError
+from protofly.errors import Code, HostError, PeerError
 from protofly.limits import CATALOGUE_CACHE_SECONDS, CATALOGUE_MISSING_SECONDS, INQUIRY_SECONDS, SCHEMAS_KEPT
 
 logger = logging.getLogger("msg_node")
@@ -115,6 +115,10 @@ class BackgroundReading(Generic[_Entry]):
                 self._counters[self._counts.not_read.of(word)] += 1
                 domain = question.entry.domain
                 logger.warning("no %s from %s: %s", self._noun, domain, exc, extra={"domain": domain})
+            except Exception:  # what a stranger publishes may cost itself, never the node
+                domain = question.entry.domain
+                self._counters[self._counts.not_read.of(Code.INTERNAL.word)] += 1
+                logger.exception("no %s from %s", self._noun, domain, extra={"domain": domain})
             self._took(question, entry, time.monotonic() + seconds)
             self.on_read()
 
