@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from federation.core.contact_trouble import Side
+from federation.core.stub_meters import StubMeters
 from federation.links.link_events import LinkEvents
 from msg_node.admin.alarm_watch import AlarmWatch
 from msg_node.admin.core.alarms import Alarm, AlarmNews, Alarms, Raised, budget_spent
@@ -170,7 +171,8 @@ async def test_an_alarm_names_what_fails_and_a_domain_that_is_not_reached_has_no
             domain=FOREIGN,
             events=events,
             machine=SimpleNamespace(state=state, carriers=(), detail="it trapped"),
-            stub=SimpleNamespace(state=state),
+            stub=SimpleNamespace(state=state, meters=StubMeters()),
+            now=time.monotonic,
         )
         at.node.federation.links = (link,)  # type: ignore[assignment, misc]
         watch, now = watch_of(at, calls), time.time()
