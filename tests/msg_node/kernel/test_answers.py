@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from msg_node.kernel.answers import described, gap_word, not_stored, validator_reply
+from msg_node.kernel.answers import described, gap_word, not_stored, session_refusal, validator_reply
 from msg_node.kernel.rest_calls import Answered, path_to
 from protofly import codec
 from protofly.codec import BrokenMessageError
@@ -114,3 +114,12 @@ def test_a_runtime_that_is_back_hears_which_objects_it_missed_and_whether_perhap
     sent = gap_word(RUNTIME, objects, is_vague=is_vague)
     assert (sent.id, sent.type, sent.from_, sent.to) == (None, "update", "mn:/session", f"{RUNTIME}/status")
     assert codec.body_members(sent.body) == {"value": "missed", "resources": list(objects), **more}
+
+
+@pytest.mark.parametrize("value", [None, {}, {"member": "to"}])
+def test_a_refusal_has_a_value_when_there_is_one(value: dict[str, object] | None) -> None:
+    asked = codec.build(id=b"1", type="read", from_=RUNTIME, to="mn:/session", body={})
+    members = codec.body_members(session_refusal(asked, Code.QUOTA, value, source="mn:/session", detail="why").body)
+    assert ("value" in members) is (value is not None)
+    assert members.get("value") == value
+    assert members["description"] == f"{Code.QUOTA.description}: why"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from collections.abc import Callable
 
@@ -333,3 +334,12 @@ def test_nothing_more_is_looked_at_once_a_schema_has_too_many_parts() -> None:
 def refused_own(more: dict[str, object]) -> None:
     with pytest.raises(PeerError, match="parts"):
         DataSchema({"enum": [None] * (SCHEMA_PARTS + 1), **more})
+
+
+def test_a_schema_has_nobody_fetch_anything() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        with pytest.raises(PeerError, match="no usable"):
+            DataSchema({"$schema": f"http://127.0.0.1:{server.getsockname()[1]}/meta"})
+        with pytest.raises(BlockingIOError):
+            server.accept()

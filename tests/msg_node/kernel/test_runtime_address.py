@@ -99,3 +99,7 @@ def test_the_beginning_of_some_runtimes_names_none_in_full() -> None:
 )
 def test_the_agent_of_an_address_is_its_first_level_its_runtime_or_itself(key: str, agent: str) -> None:
     assert agent_of(key) == agent
+
+
+def test_no_text_names_no_runtime() -> None:
+    assert not is_pattern("")
