@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,7 +16,10 @@ from trapezoid.output import errors_reported
 Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="Configuration file, for example node.toml.")]
 Name = Annotated[str, typer.Argument(help="Its name: lower-case letters, digits, and . _ - inside.")]
 Piped = Annotated[bool, typer.Option("--stdin", help="Read the password from standard input, one line.")]
-Kind = Annotated[str, typer.Option("--kind", help="agent, consumer, service or device; a role, too.")]
+Kind = Annotated[
+    Literal["agent", "consumer", "service", "device"],
+    typer.Option("--kind", help="What the client is; a role of its sessions, too."),
+]
 Allowed = Annotated[
     str,
     typer.Option("--runtime", metavar="ADDRESS", help="What it may open; a final * for any rest. Default: its name."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -52,7 +52,7 @@ class GateOptions:
 class GateTerm:
     """The effect of a gate, and until when it holds."""
 
-    effect: Annotated[str, typer.Option(help="deny or permit.")] = "deny"
+    effect: Annotated[Literal["deny", "permit"], typer.Option(help="Whether it passes.")] = "deny"
     for_: For = ""
     until: Annotated[str, typer.Option(metavar="MOMENT", help="Until when, as 2026-03-01T18:00:00Z.")] = ""
     reason: Reason = ""
@@ -222,7 +222,7 @@ def drain(config: Config, dry_run: DryRun = False, json: Json = False) -> None:
 
 
 def log_level(
-    level: Annotated[str, typer.Argument(help="debug, info, warning or error.")],
+    level: Annotated[Literal["debug", "info", "warning", "error"], typer.Argument(help="The new level.")],
     config: Config,
     logger: Annotated[str, typer.Option("--logger", help="For example msg_node or federation. Default: all.")] = "",
     for_: For = "",

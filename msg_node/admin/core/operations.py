@@ -149,7 +149,9 @@ _ALLOWED: Final = Argument(
     "runtime", ArgumentKind.TEXT, "Address that it may open, or one with a final `*`; of its own name without it."
 )
 _LIFE: Final = Argument("for", ArgumentKind.SECONDS, "How long its token counts; for ever without it.")
-_KIND: Final = Argument("kind", ArgumentKind.TEXT, "What it is; a role, too.", is_required=True, choices=KINDS)
+_KIND: Final = Argument(
+    "kind", ArgumentKind.TEXT, "What the client is; a role of its sessions, too.", is_required=True, choices=KINDS
+)
 _GATE: Final = (
     Argument("from", ArgumentKind.TEXT, "Domain of senders; `*.` and a domain, or `*`.", is_required=True),
     Argument("to", ArgumentKind.TEXT, "Domain of recipients, likewise.", is_required=True),
@@ -452,18 +454,20 @@ def read_arguments(operation: Operation, given: dict[str, Any]) -> dict[str, Val
             raise PeerError(Code.BAD_BODY, f"{operation.name} knows no argument {name[:64]!r}; it knows: {wanted}")
     for one in operation.arguments:
         if one.is_required and given.get(one.name) in (None, ""):
-            raise PeerError(Code.BAD_BODY, f"{operation.name} needs `{one.name}`: {one.meaning}")
+            wanted = f"{one.meaning} Expected {_expected(one)}"
+            raise PeerError(Code.BAD_BODY, f"{operation.name} needs `{one.name}`: {wanted}")
     return {name: _read(known[name], value) for name, value in given.items() if value is not None}
 
 
 def _read(argument: Argument, value: object) -> Value:
     found = _READERS[argument.kind](value)
-    if found is None:
-        raise PeerError(Code.BAD_BODY, f"`{argument.name}`: expected {_EXPECTED[argument.kind]}{_got(argument, value)}")
-    if argument.choices and found not in argument.choices:
-        choices = ", ".join(argument.choices)
-        raise PeerError(Code.BAD_BODY, f"`{argument.name}`: expected one of {choices}{_got(argument, value)}")
+    if found is None or (argument.choices and found not in argument.choices):
+        raise PeerError(Code.BAD_BODY, f"`{argument.name}`: expected {_expected(argument)}{_got(argument, value)}")
     return found
+
+
+def _expected(argument: Argument) -> str:
+    return f"one of {', '.join(argument.choices)}" if argument.choices else _EXPECTED[argument.kind]
 
 
 def _got(argument: Argument, value: object) -> str:

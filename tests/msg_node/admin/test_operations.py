@@ -127,7 +127,7 @@ def test_what_is_wrong_is_refused(wrong: dict[str, Any]) -> None:
         ("times", "x", "expected a whole number, 0 or more"),
         ("loudly", "yes", "expected true or false"),
         ("until", "noon", "a text such as 2026-03-01T18:00:00Z"),
-        ("mode", "x" * 2000, "a text of at most 1024 characters"),
+        ("mode", 3, "expected one of soft, hard, got '3'"),
         ("mode", "x" * 2000, f"got '{'x' * 64}'… of 2000 characters"),
         ("mode", "loud", "expected one of soft, hard, got 'loud'"),
     ],
@@ -137,6 +137,21 @@ def test_who_gives_a_wrong_value_learns_what_it_may_be(argument: str, wrong: obj
         read_arguments(EVERYTHING, {"peer": "b.example", argument: wrong})
     assert f"`{argument}`: " in caught.value.detail
     assert said in caught.value.detail
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+def test_who_leaves_out_an_argument_or_gives_a_wrong_one_learns_its_choices(operation: Operation) -> None:
+    for one in operation.arguments:
+        wrong_ones: list[object] = [
+            [],
+            *(["none of them"] if one.choices else []),
+            *([None] if one.is_required else []),
+        ]
+        for wrong in wrong_ones:
+            with pytest.raises(PeerError) as caught:
+                read_arguments(Operation("x y", "No.", (one,)), {one.name: wrong})
+            expected = f"xpected one of {', '.join(one.choices)}" if one.choices else "xpected "
+            assert expected in caught.value.detail
 
 
 @pytest.mark.parametrize("wrong", [["of nobody else"], "of nobody else" * 100])
