@@ -22,7 +22,7 @@ from interop.demo_view import DemoView
 from interop.group_chat import GroupChat
 from interop.laboratory import POLICIES, Laboratory, LaboratoryPlan
 from interop.node_status import NodeStatus
-from interop.patience import end_without_patience
+from interop.patience import end_without_progress
 from interop.processes import leaves, stop_on_sigterm
 from interop.runtime_client import RuntimeClient, UnexpectedAnswerError
 from interop.scene import Scene, load_scene
@@ -31,7 +31,7 @@ from protofly.errors import Code, HostError, SettingsError, TransportError
 
 SCENE_FILE: Final = POLICIES / "group_chat.toml"
 DEMO_SECONDS: Final = 55.0
-"""The demo ends well under a minute, come what may, where the machine has a processor for it; see `Patience`."""
+"""The demo gives up when nothing has moved for so long, where the machine has a processor for it; see `Patience`."""
 _EXPECTED = (HostError, UnexpectedAnswerError, OSError)
 
 
@@ -95,12 +95,13 @@ class _Demo:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stop_on_sigterm, nursery.cancel_scope)
             with trio.CancelScope() as limit:
-                nursery.start_soon(lambda: end_without_patience(limit, seconds=DEMO_SECONDS))
+                nursery.start_soon(lambda: end_without_progress(limit, self._view.progress, seconds=DEMO_SECONDS))
                 with self._view:
                     summary, nodes, hops = await self._perform(nursery)
             if limit.cancelled_caught:
                 nursery.cancel_scope.cancel()
-                raise TransportError(Code.GATEWAY_TIMEOUT, f"the demo took longer than {DEMO_SECONDS:.0f} s")
+                detail = f"the demo stood still for {DEMO_SECONDS:.0f} s, in: {self._view.at}"
+                raise TransportError(Code.GATEWAY_TIMEOUT, detail)
             assert summary is not None
             self._report(summary, nodes, hops)
             if self._keep:

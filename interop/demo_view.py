@@ -32,6 +32,7 @@ class DemoView:
         self._console = console
         self._ledger: Ledger | None = None
         self._doing = "starting"
+        self._steps = 0
         self._began = time.monotonic()
         self._live = Live(
             get_renderable=self._current,
@@ -56,6 +57,17 @@ class DemoView:
     def doing(self, what: str) -> None:
         """Say what goes on from now on."""
         self._doing = what
+        self._steps += 1
+
+    @property
+    def at(self) -> str:
+        """The words that `doing` was last called with."""
+        return self._doing
+
+    def progress(self) -> tuple[int, int, int]:
+        """Finished steps, and messages sent and delivered: another value whenever something has moved."""
+        totals = Ledger().totals() if self._ledger is None else self._ledger.totals()
+        return self._steps, totals.sent, totals.delivered
 
     def watch(self, ledger: Ledger) -> None:
         """Show the progress of this ledger."""
@@ -74,6 +86,7 @@ class DemoView:
         self._console.print(text)
 
     def _line(self, mark: str, title: str, detail: str, taken_ms: float) -> None:
+        self._steps += 1
         said = f"{escape(escaped(title))} [dim]{escape(escaped(detail))}[/]"
         self._console.print(f"{mark} {said}  [cyan]{shown_ms(taken_ms)}[/]", highlight=False)
 

@@ -70,9 +70,17 @@ async def comes(what: Callable[[], Awaitable[object]], *, seconds: float) -> boo
             return False
 
 
-async def end_without_patience(scope: trio.CancelScope, *, seconds: float) -> None:
-    """Cancel a scope once patience is over; cancel this task when the scope has been left."""
-    patience = Patience(seconds, clock=trio.current_time)
-    while not patience.is_over():  # noqa: ASYNC110 - nobody says when
+async def end_without_progress(scope: trio.CancelScope, progress: Callable[[], object], *, seconds: float) -> None:
+    """Cancel a scope once there was no progress for so much patience; cancel this task when the scope has been left.
+
+    Args:
+        scope: What is waited for.
+        progress: Gives another value after each step, of which there are finitely many.
+        seconds: See `Patience`; it begins anew with each step.
+    """
+    patience, seen = Patience(seconds, clock=trio.current_time), progress()
+    while not patience.is_over():
         await trio.sleep(_LOOK_SECONDS)
+        if (now := progress()) != seen:
+            patience, seen = Patience(seconds, clock=trio.current_time), now
     scope.cancel()

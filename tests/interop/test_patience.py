@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
 import trio
+from rich.console import Console
 
 from interop import patience
-from interop.patience import MOST_CROWDED, Patience, comes, crowding, end_without_patience
+from interop.demo_view import DemoView
+from interop.group_chat import Step
+from interop.ledger import Ledger
+from interop.patience import MOST_CROWDED, Patience, comes, crowding, end_without_progress
 
 
 class Clock:
@@ -73,13 +78,46 @@ async def test_what_comes_is_waited_for_and_what_does_not_is_given_up(autojump_c
     assert not await comes(trio.sleep_forever, seconds=3.0)
 
 
-async def test_a_scope_ends_when_patience_is_over(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_scope_ends_when_nothing_has_moved_for_as_long_as_patience_lasts(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     del autojump_clock
     async with trio.open_nursery() as nursery:
         with trio.CancelScope() as scope:
-            nursery.start_soon(lambda: end_without_patience(scope, seconds=3.0))
+            nursery.start_soon(lambda: end_without_progress(scope, lambda: 7, seconds=3.0))
             await trio.sleep_forever()
     assert scope.cancelled_caught
+
+
+async def test_a_scope_goes_on_as_long_as_there_is_progress(autojump_clock: trio.testing.MockClock) -> None:
+    steps = 0
+    began = autojump_clock.current_time()
+    async with trio.open_nursery() as nursery:
+        with trio.CancelScope() as scope:
+            nursery.start_soon(lambda: end_without_progress(scope, lambda: steps, seconds=30.0))
+            for steps in range(1, 21):  # noqa: B007 - it is looked at
+                await trio.sleep(20.0)
+        nursery.cancel_scope.cancel()
+    assert not scope.cancelled_caught
+    assert autojump_clock.current_time() - began == pytest.approx(400.0)
+
+
+async def test_steps_and_messages_are_progress_of_a_demo() -> None:
+    view = DemoView(Console(file=io.StringIO()))
+    ledger = Ledger()
+    seen = [view.progress()]
+    view.doing("a scene")
+    seen.append(view.progress())
+    view.watch(ledger)
+    flow = ledger.flow("ana", "bob", "chat")
+    flow.enter_due(1, "hello", 1)
+    seen.append(view.progress())
+    flow.enter_arrival(1, "hello", 2)
+    seen.append(view.progress())
+    view.stepped(Step(title="said", detail="", taken_ms=1.0))
+    seen.append(view.progress())
+    assert len(set(seen)) == 5
+    assert view.progress() == seen[-1]
 
 
 async def _set_later(event: trio.Event) -> None:
