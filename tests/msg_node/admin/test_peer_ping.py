@@ -23,6 +23,7 @@ from protofly.errors import Code, PeerError
 from protofly.message import Message
 from tests.support.admin_rig import AdminRig, admin_rig, ask_admin
 from tests.support.runtime_rig import DOMAIN, FOREIGN, NODE, NearDomains
+from tests.support.services import until
 
 OPS = Actor("ops", "socket", "user 0")
 ASKS = AdminRequest(operation="peer ping", arguments={"domain": FOREIGN})
@@ -62,7 +63,7 @@ class Pinged:
 async def begun(at: AdminRig, nursery: trio.Nursery, asks: AdminRequest = ASKS) -> tuple[Pinged, Message]:
     pinged = Pinged(at, asks)
     nursery.start_soon(pinged.run)
-    await trio.testing.wait_all_tasks_blocked()
+    await until(lambda: bool(at.rig.domains.sent))  # a change is recorded first, by a thread
     return pinged, pinged.sent()
 
 
@@ -167,7 +168,7 @@ async def test_connecting_by_message_of_an_operator_is_answered_when_the_other_n
         async with trio.open_nursery() as nursery:
             pinged = Pinged(at)
             nursery.start_soon(ask)
-            await trio.testing.wait_all_tasks_blocked()
+            await until(lambda: bool(at.rig.domains.sent))
             pinged.answer(pinged.sent(), {"code": 200})
         assert [one["value"]["answer"]["code"] for one in answers] == [200]
 
