@@ -24,8 +24,11 @@ from sandbox.worker import Worker, serve
 
 NAME: Final = b"stub-zygote"
 CHILD_NAMES: Final = {ForkKind.WORKER: b"stub-worker", ForkKind.COMPILER: b"stub-compiler"}
-NICE: Final = {ForkKind.WORKER: 5, ForkKind.COMPILER: 10}
-"""The node comes before its stubs, and stubs that run before those that are compiled."""
+NICE: Final = {ForkKind.WORKER: 3, ForkKind.COMPILER: 0}
+"""The node comes before its stubs.
+
+Compilers, of which few run at once and each for a bounded time, do not give way: senders wait for them, and on a full
+machine one that did took 10 s for the interpreter of scripts, as long as one waits."""
 EXIT_FAILED: Final = 70
 
 
