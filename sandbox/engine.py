@@ -37,6 +37,8 @@ RESERVATION_BYTES: Final = 64 << 20
 GUARD_BYTES: Final = 64 << 10
 FRAMES_SHOWN: Final = 3
 MILLISECONDS_PER_TICK: Final = limits.CPU_TICK_SECONDS * 1000
+FUEL_PER_TICK: Final = int(limits.CPU_BACKSTOP_FUEL_PER_SECOND * limits.CPU_TICK_SECONDS)
+"""Fuel that lengthens the deadline of a call by one tick: on a slow machine an interpreter reads 1 MiB in 60 ms."""
 I32_MASK: Final = 0xFFFF_FFFF
 RAW_VALUE_WORDS: Final = 2  # a raw value is 16 bytes wide, because it has room for a vector
 
@@ -241,9 +243,9 @@ class FastCalls:
             self._raise(failure)
 
     def arm(self, fuel: int) -> None:
-        """Set the fuel and the deadline of what runs next."""
+        """Set the fuel and the deadline of what runs next. More fuel, which is given for more input, is more time."""
         _set_fuel(self.context, fuel)
-        _set_deadline(self.context, self._ticks)
+        _set_deadline(self.context, self._ticks + fuel // FUEL_PER_TICK)
 
     def _raise(self, failure: int | None) -> NoReturn:
         if failure:

@@ -13,7 +13,7 @@ from weakref import WeakSet
 import trio
 
 from protofly import limits
-from protofly.errors import Code, PeerError, SettingsError, StubFaultError
+from protofly.errors import Code, HostError, PeerError, SettingsError, StubFaultError
 from protofly.pauses import doubling_seconds
 from sandbox.core.budget import Budget
 from sandbox.core.frames import REPLY_BYTES, TRAP_CHARS, Command, ForkKind, decode_compiled, encode_command
@@ -40,8 +40,8 @@ class Sandbox:
         self._is_unconfined = insecure_no_seccomp
         self._zygote: ZygoteProcess | None = None
         self._zygote_changed = trio.Event()
-        self._compiling = trio.Lock()
-        self._compiling_long = trio.Lock()
+        self._first_lane = trio.Semaphore(1)
+        self._second_lane = trio.Semaphore(1)
         self._stubs: WeakSet[StubProcess] = WeakSet()
         self._starts = 0
         self._compilations = 0
@@ -129,42 +129,66 @@ class Sandbox:
     async def compile(self, module: bytes) -> bytes:
         """Machine code of one module, made in a one-shot child.
 
-        It serves every module with the same `code_sha256`. One module is compiled at a time, for
-        COMPILE_SHORT_SECONDS; one that takes longer begins anew in a second lane, so that those that take their time
-        wait for each other only.
+        It serves every module with the same `code_sha256`. One module is compiled at a time. After
+        COMPILE_SHORT_SECONDS it moves to a second lane, so that those that take their time wait for each other only;
+        if that is taken, it begins anew there later.
 
         Raises:
             PeerError: MODULE_* of the structural gate, MODULE_MALFORMED of the engine, COMPILE_LIMITS when the child
-            ran out of
-                memory, CPU or wall time.
+                ran out of memory, CPU or wall time.
             StubFaultError: STUB_FAILED when no child can be made.
         """
         inspect_module(module)
-        seconds = limits.COMPILE_WALL_SECONDS
         self._compilations += 1
-        async with self._compiling:
-            compiled = await self._compiled_within(min(limits.COMPILE_SHORT_SECONDS, seconds), module)
-        if compiled is None and seconds > limits.COMPILE_SHORT_SECONDS:
-            async with self._compiling_long:
-                compiled = await self._compiled_within(seconds, module)
+        request = encode_command(Command.LOAD, code_of(module))
+        compiled = await self._compiled_in_first_lane(request)
         if compiled is None:
-            raise PeerError(Code.COMPILE_LIMITS, f"not compiled in {seconds:g} s")
+            async with self._second_lane:
+                compiled = await self._ask_compiler(request)
         return compiled
 
-    async def _compiled_within(self, seconds: float, module: bytes) -> bytes | None:
-        """Compile in a child of its own; None if that takes longer."""
+    async def _compiled_in_first_lane(self, request: bytes) -> bytes | None:
+        """As `_ask_compiler`; None if it takes longer than a short time and the second lane is taken."""
+        await self._first_lane.acquire()
+        held = [self._first_lane]
+        compiled: bytes | HostError | None = None
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._change_lanes, held, nursery.cancel_scope)
+                try:
+                    compiled = await self._ask_compiler(request)
+                except HostError as error:  # a nursery would wrap it
+                    compiled = error
+                nursery.cancel_scope.cancel()
+        finally:
+            held.pop().release()
+        if isinstance(compiled, HostError):
+            raise compiled
+        return compiled
+
+    async def _change_lanes(self, held: list[trio.Semaphore], compiling: trio.CancelScope) -> None:
+        """Let the next module compile after a short time, beside this one or in place of it."""
+        await trio.sleep(limits.COMPILE_SHORT_SECONDS)
+        try:
+            self._second_lane.acquire_nowait()
+        except trio.WouldBlock:
+            compiling.cancel()
+        else:
+            held.pop().release()
+            held.append(self._second_lane)
+
+    async def _ask_compiler(self, request: bytes) -> bytes:
+        """Machine code that a child of its own makes. Raises what `compile` says."""
         child = await self._fork(ForkKind.COMPILER)
         try:
-            with trio.move_on_after(seconds):
-                frame = await child.ask(
-                    encode_command(Command.LOAD, code_of(module)), REPLY_BYTES + TRAP_CHARS + limits.COMPILED_BYTES
-                )
-                return decode_compiled(frame)
+            with trio.fail_after(limits.COMPILE_WALL_SECONDS):
+                return decode_compiled(await child.ask(request, REPLY_BYTES + TRAP_CHARS + limits.COMPILED_BYTES))
+        except trio.TooSlowError as error:
+            raise PeerError(Code.COMPILE_LIMITS, f"not compiled in {limits.COMPILE_WALL_SECONDS:g} s") from error
         except StubFaultError as error:
             raise PeerError(Code.COMPILE_LIMITS, error.detail) from error
         finally:
             child.close()
-        return None
 
     async def start_worker(self, domain: str, code: bytes, budget: Budget) -> StubProcess:
         """A confined worker with one fresh instance of the code.

@@ -155,3 +155,22 @@ async def test_a_newcomer_does_not_wait_for_the_bombs_of_others(
             assert done == 0
             nursery.cancel_scope.cancel()
     assert (await stub.exchange([GuestEvent(Event.MESSAGE, 1, b"{}")])).fault is None
+
+
+async def test_a_module_that_takes_long_goes_on_where_it_is_while_no_other_one_does(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beginning anew would take the interpreter of scripts twice its time on a slow machine."""
+    monkeypatch.setattr(limits, "COMPILE_SHORT_SECONDS", 0.2)
+    monkeypatch.setattr(limits, "COMPILE_WALL_SECONDS", 250.0)
+    compilers: set[int] = set()
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sandbox.compile, with_bodies([nested_loops(20_000, 500)] * 20))
+            compilers.add(await compiling_child(sandbox.zygote_pid))
+            for _ in range(2):  # the first of these moves the other one to the second lane, with its child
+                await sandbox.compile(guests.echo())
+                compilers.add(await compiling_child(sandbox.zygote_pid))
+            assert nursery.child_tasks
+            nursery.cancel_scope.cancel()
+    assert len(compilers) == 1

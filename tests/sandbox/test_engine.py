@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import resource
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -93,25 +95,48 @@ def test_trap_names_its_place_in_harmless_text(engine: Engine) -> None:
     assert "evil" in error.detail
 
 
+@contextmanager
+def ticking(engine: Engine) -> Iterator[Callable[[], int]]:
+    """Move the engine's clock once a millisecond, whatever the processor is doing; gives the ticks so far."""
+    done = threading.Event()
+    ticks = 0
+
+    def tick() -> None:
+        nonlocal ticks
+        while not done.wait(0.001):
+            engine.tick()
+            ticks += 1
+
+    ticker = threading.Thread(target=tick)
+    ticker.start()
+    try:
+        yield lambda: ticks
+    finally:
+        done.set()
+        ticker.join()
+
+
 def test_guest_is_stopped_by_cpu_time_when_fuel_would_let_it_go_on(engine: Engine) -> None:
     budget = Budget(fuel_per_event=2**32 - 1, cpu_milliseconds=1)
     guest = start(engine, guests.guest(guests.ENDLESS_LOOP), budget)
     for _ in range(3):  # the deadline is armed at the call, so the epoch is moved beforehand here and must not count
         engine.tick()
-    done = threading.Event()
-
-    def tick() -> None:
-        while not done.wait(0.001):
-            engine.tick()
-
-    ticker = threading.Thread(target=tick)
-    ticker.start()
-    try:
+    with ticking(engine):
         error = fault_of(guest)
-    finally:
-        done.set()
-        ticker.join()
     assert error.code is Code.STUB_TIMEOUT
+
+
+def test_a_call_with_much_input_has_more_time_than_one_with_little(engine: Engine) -> None:
+    """On a slow machine an interpreter needs longer than CPU_BACKSTOP_SECONDS for 1 MiB."""
+    taken = []
+    for size in (100, 1 << 20):
+        budget = Budget(fuel_per_event=2**31, fuel_per_input_byte=limits.FUEL_PER_INPUT_BYTE)
+        guest = start(engine, guests.guest(guests.ENDLESS_LOOP), budget)
+        with ticking(engine) as ticks:
+            before = ticks()
+            fault_of(guest, buffer_of(bytes(size)))
+            taken.append(ticks() - before)
+    assert taken[1] - taken[0] >= 30, taken
 
 
 def test_module_that_the_engine_refuses_is_the_peers_fault(engine: Engine) -> None:

@@ -59,7 +59,11 @@ def test_an_option_that_does_not_exist_is_a_wrong_call(words: Words) -> None:
 
 @pytest.mark.parametrize("words", all_groups(), ids=named)
 def test_a_command_that_does_not_exist_is_a_wrong_call(words: Words) -> None:
-    code, out, err = run(*words, "no-such-command", *(() if words != ("publish",) else ("--no-such-option",)))
+    wrong: dict[Words, Words] = {
+        ("publish",): ("no-such-command", "--no-such-option"),
+        ("lab",): ("statsu",),
+    }  # `lab NEW-FOLDER` makes one
+    code, out, err = run(*words, *wrong.get(words, ("no-such-command",)))
     assert (code, out) == (CANNOT, ""), err
 
 
@@ -120,6 +124,7 @@ def _value(name: str, folder: Path) -> str:
         "runtime": "runtime://a.example/rt",
         "message": '{"id": 1, "type": "read", "from": "runtime://a.example/rt", "to": "domain://b.example"}',
         "level": "info",
+        "kind": "agent",
         "endpoint": "wss://b.example/link",
         "fingerprint": "A" * 43,
         "person": "user://a.example/ana",
