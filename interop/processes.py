@@ -7,10 +7,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import trio
 
@@ -54,6 +54,43 @@ def first_error() -> Iterator[None]:
         raise errors[0] from group
 
 
+class ChildProcess(Protocol):
+    """What is needed of a process that was started, as `trio.Process` has it."""
+
+    pid: int
+
+    @property
+    def returncode(self) -> int | None:
+        """See `trio.Process`."""
+
+    @property
+    def stdin(self) -> trio.abc.SendStream | None:
+        """See `trio.Process`."""
+
+    @property
+    def stdout(self) -> trio.abc.ReceiveStream | None:
+        """See `trio.Process`."""
+
+    def poll(self) -> int | None:
+        """See `trio.Process`."""
+
+    async def wait(self) -> int:
+        """See `trio.Process`."""
+
+    def send_signal(self, number: int, /) -> None:
+        """See `trio.Process`."""
+
+    def terminate(self) -> None:
+        """See `trio.Process`."""
+
+    def kill(self) -> None:
+        """See `trio.Process`."""
+
+
+open_process: Callable[..., Awaitable[ChildProcess]] = trio.lowlevel.open_process
+"""Starts a process. Tests put a faster one here."""
+
+
 class Child:
     """One process of ours: a Python module that ends when we end, unless `program` says otherwise.
 
@@ -78,7 +115,7 @@ class Child:
         self._log_file = log_file
         self._folder = folder
         self._environment = {**os.environ, **(environment or {})}
-        self._process: trio.Process | None = None
+        self._process: ChildProcess | None = None
         self._buffer = b""
 
     @property
@@ -94,7 +131,7 @@ class Child:
     async def start(self) -> None:
         """Start the process in a session of its own: Ctrl-C is ours, we stop our children in order."""
         with self._log_file.open("ab") as log:
-            self._process = await trio.lowlevel.open_process(
+            self._process = await open_process(
                 self._arguments,
                 stdin=subprocess.PIPE,
                 stdout=log if self._output_to_log else subprocess.PIPE,

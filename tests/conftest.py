@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import typer.main
 
 from sandbox.host import Sandbox
 from tests.support.commands import command_here
+from tests.support.node_starter import NodeStarter
 from tests.support.postgres import postgres, shared_database
 
 hypothesis.settings.register_profile("project", deadline=None)  # how long an example takes is not what a test is about
@@ -49,6 +51,14 @@ def commands_here() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("interop.domain_folders.command", command_here)
         patch.setattr("typer.testing._get_command", cache(typer.main.get_command))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def nodes_started_fast() -> Iterator[None]:
+    """Nodes are forked from a process that has imported all they need: that takes a second of a processor."""
+    with pytest.MonkeyPatch.context() as patch, closing(NodeStarter()) as starter:
+        patch.setattr("interop.processes.open_process", starter.open_process)
         yield
 
 

@@ -16,6 +16,7 @@ from urllib.parse import quote
 import httpx
 import trio
 
+from interop import processes
 from tests.support.runtime_rig import PATIENCE_SECONDS, SESSION, Runtime, Wire, code_and_reason, runtime_address
 from tests.support.status_members import unlisted
 from tests.support.status_token import AS_OPERATOR, STATUS_TOKEN_SHA256
@@ -41,7 +42,7 @@ grace_seconds = {grace}
 class Process:
     """One run of a node."""
 
-    def __init__(self, child: trio.Process, ready: dict[str, Any]) -> None:
+    def __init__(self, child: processes.ChildProcess, ready: dict[str, Any]) -> None:
         self.child = child
         self.ready = ready
         self._wires: list[Wire] = []
@@ -113,7 +114,7 @@ async def serving(
         shifted = [] if clock is None else ["interop.lab.shifted_clock", str(clock)]
         command = [sys.executable, "-m", *shifted, "trapezoid", "serve", "--config", str(config)]
         environment = None if program is None else {**os.environ, "PYTHONPATH": str(program)}
-        child = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE, cwd=program, env=environment)
+        child = await processes.open_process(command, stdout=subprocess.PIPE, cwd=program, env=environment)
         try:
             process = Process(child, await _ready_line(child))
             try:
@@ -124,7 +125,7 @@ async def serving(
             await _end(child)
 
 
-async def _ready_line(child: trio.Process) -> dict[str, Any]:
+async def _ready_line(child: processes.ChildProcess) -> dict[str, Any]:
     """What a node prints once it serves."""
     assert child.stdout is not None
     line = b""
@@ -136,7 +137,7 @@ async def _ready_line(child: trio.Process) -> dict[str, Any]:
     return ready
 
 
-async def _end(child: trio.Process) -> None:
+async def _end(child: processes.ChildProcess) -> None:
     """Ask a node to end, and kill it when it takes too long."""
     if child.poll() is None:
         child.terminate()

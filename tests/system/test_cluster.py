@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from interop.processes import ChildProcess
 from tests.support.postgres import PASSWORD, Postgres, running_postgres
 from tests.support.runtime_rig import ALLOCATION, Json, Runtime, code_and_reason
 from tests.system.one_node import SETTINGS, Process, serving
@@ -130,7 +131,7 @@ async def test_standby_goes_on_with_all_that_was_acknowledged_before_kill_9(
 
 
 @contextmanager
-def paused(child: trio.Process) -> Iterator[None]:
+def paused(child: ChildProcess) -> Iterator[None]:
     """Stop a process, and let it go on; it notices nothing but the time."""
     child.send_signal(signal.SIGSTOP)
     try:
