@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterable
+from itertools import count
 from typing import NamedTuple
 
 import msgspec
@@ -58,6 +59,8 @@ from protofly.limits import (
 from protofly.message import Message
 
 NUMBERS_PER_SECOND = 1_000_000
+_Expiry = tuple[float, int, int, ParkedRequest]
+"""When a request expires, its number, what is never the same twice, and the request."""
 
 
 class Bounds(NamedTuple):
@@ -93,7 +96,8 @@ class Parking:
         self._by_id: dict[tuple[str, str], ParkedRequest] = {}
         self._foreign: dict[str, dict[str, None]] = {}  # domains of open requests by their ids, the newest last
         self._by_sender: dict[Sender, dict[int, ParkedRequest]] = {}
-        self._expiries: list[tuple[float, int, ParkedRequest]] = []
+        self._expiries: list[_Expiry] = []
+        self._order = count()  # a request that was given away and comes back has the time and number of before
         self.next_number = 1
         self.numbers: set[int] = set()
         self._bytes = 0
@@ -232,14 +236,14 @@ class Parking:
         """At most `most` open requests that have expired. Each is returned once: finish it, or `look_again`."""
         over: list[ParkedRequest] = []
         while self._expiries and len(over) < most and self._expiries[0][0] <= now:
-            _, _, entry = heapq.heappop(self._expiries)
+            entry = heapq.heappop(self._expiries)[-1]
             if self.is_open(entry):
                 over.append(entry)
         return over
 
     def look_again(self, entry: ParkedRequest, at: float) -> None:
         """Have `expired` return an expired request once more at that time."""
-        heapq.heappush(self._expiries, (at, entry.number, entry))
+        heapq.heappush(self._expiries, (at, entry.number, next(self._order), entry))
 
     # Restart.
 
@@ -270,9 +274,9 @@ class Parking:
         self._bytes += entry.size_bytes
         self._bytes_by_sender[entry.sender] = self._bytes_by_sender.get(entry.sender, 0) + entry.size_bytes
         self.queues.add(entry)
-        heapq.heappush(self._expiries, (entry.expires_at, entry.number, entry))
+        self.look_again(entry, entry.expires_at)
         if len(self._expiries) > 2 * len(self._by_id) + 1000:
-            self._expiries = [(one.expires_at, one.number, one) for one in self._by_id.values()]
+            self._expiries = [(one.expires_at, one.number, next(self._order), one) for one in self._by_id.values()]
             heapq.heapify(self._expiries)
 
     def _remove(self, entry: ParkedRequest) -> None:

@@ -185,3 +185,15 @@ def test_actions_of_a_node_of_the_version_before_have_the_place_of_their_time() 
     taker.park("b", NOW + 1)
     taker.take(rows)
     assert taker.waiting == ["a", "b", "c"]
+
+
+def test_a_request_that_comes_back_to_the_node_that_gave_it_away_waits_there_and_expires_once() -> None:
+    one, two = Node("n1"), Node("n2")
+    one.park("first", NOW)
+    for giver, taker, name in ((one, two, "n2"), (two, one, "n1"), (one, two, "n2"), (two, one, "n1")):
+        giver.journal.take()
+        giver.work.give_requests(LAMP, name, NOW)
+        taker.take(giver.given())
+    assert (one.waiting, two.waiting) == (["first"], [])
+    assert [entry.request_id for entry in one.parking.expired(NOW + 61)] == ["first"]
+    assert two.parking.expired(NOW + 61) == []
