@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from itertools import count
+from itertools import count, product
 from typing import Protocol
 
 import trio
@@ -15,6 +15,10 @@ from interop.lab.core.operations import Operation
 from tests.support.runtime_rig import ALLOCATION, SM, Json, Runtime, a_message
 
 THINGS = [f"thing://alpha.example/lamp-{number}" for number in range(3)]
+REMEMBERED_THINGS = 5 * len(THINGS)
+"""How many addresses, at most, a runtime could still have."""
+SETTLED_SECONDS = 5.0
+"""What was under way when a node died, or began again, has happened by then, or never will."""
 STEPS_SECONDS = 60.0
 ANSWER_SECONDS = 5.0
 """A runtime that releases an address before it has answered what came for it may answer no more."""
@@ -24,11 +28,52 @@ _CUT = (AssertionError, trio.BrokenResourceError, trio.ClosedResourceError)
 
 
 class History:
-    """What all contenders did and saw."""
+    """What all contenders did and saw.
+
+    Attributes:
+        things: The addresses for which they contend at present.
+    """
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []
+        self.things = list(THINGS)
+        self._all_things = list(THINGS)
         self._grown = trio.Event()
+
+    def renew(self) -> None:
+        """Contend for other addresses from now on.
+
+        A step without an answer may have happened at any time since: after a few faults, such steps would explain too
+        much of the history of an address.
+        """
+        first = len(self._all_things)
+        self.things = [f"thing://alpha.example/lamp-{number}" for number in range(first, first + len(THINGS))]
+        self._all_things += self.things
+
+    def note_loss(self, runtime: str) -> None:
+        """The node of a runtime has died: what the runtime had of late may be free from now on."""
+        now = trio.current_time()
+        for thing in self._all_things[-REMEMBERED_THINGS:]:
+            self.note(Operation(runtime=runtime, kind="release", object=thing, began=now))
+
+    def note_return(self, killed_at: float) -> None:
+        """A node that was killed has begun again: meanwhile it may have had addresses for nobody, twice.
+
+        A claim that was under way, or a release that was answered, may not have reached the directory before it died.
+        And when it comes back, it has what it had for a moment, until it knows what has gone elsewhere.
+        """
+        soon = trio.current_time() + SETTLED_SECONDS
+        times = ((killed_at - SETTLED_SECONDS, killed_at + SETTLED_SECONDS), (killed_at, soon))
+        for thing, (began, ended) in product(self._all_things[-2 * len(THINGS) :], times):
+            for kind, since, until in (("claim", began, ended), ("release", killed_at, soon + SETTLED_SECONDS)):
+                step = Operation(runtime="the dead node", kind=kind, object=thing, began=since, ended=until)
+                self.note(step)
+
+    def around(self, some: Sequence[Operation]) -> list[Operation]:
+        """All steps on the same address in the seconds around some steps that contradict each other."""
+        first, last = some[0].began - SETTLED_SECONDS, some[-1].began + SETTLED_SECONDS
+        seen = [one for one in self.operations if one.object == some[0].object]
+        return sorted((one for one in seen if first <= one.began <= last), key=lambda one: one.began)
 
     def note(self, one: Operation) -> None:
         self.operations.append(one)
@@ -99,10 +144,11 @@ class Contender:
     async def contend(self, others: list[Contender]) -> None:
         """Do one thing after the other, for ever, with each address in turn."""
         for turn in count(1):
-            thing = THINGS[turn % len(THINGS)]
+            things = self._history.things
+            thing = things[turn % len(things)]
             mine = {"resources": [thing], "source": self.runtime.address}
             await self._do("claim", thing, ("subscribe", self.runtime.address, SM, mine))
-            sought = THINGS[(turn + 1) % len(THINGS)]  # which is not ours now: nobody gets its own requests
+            sought = things[(turn + 1) % len(things)]  # which is not ours now: nobody gets its own requests
             await self._do("find", sought, ("read", self.address, sought, {}))
             for other in others:
                 value = {"value": [self.name, turn]}

@@ -3,7 +3,9 @@
     python -m tests.system.restarts --kills 50 --rate 2000
 
 kills a node at so many random moments under so many messages a second, on a real engine; exit status 0 when nothing
-acknowledged was lost, nothing came twice or out of order, and each address is still its owner's.
+acknowledged was lost, nothing came twice or out of order, and each address is still its owner's. Besides, a runtime at
+each node contends for addresses with the others, which the checker in `interop/lab/core/operations.py` judges, and
+actions go to agents that wander with their nodes, of which each that was acknowledged has to end once.
 """
 
 from __future__ import annotations
@@ -11,177 +13,32 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import signal
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
 import trio
 
-from interop.free_ports import free_ports
+from tests.delivery.killed_node import Ledger
+from tests.support.contenders import History
 from tests.support.postgres import PASSWORD, Postgres, running_postgres
-from tests.support.runtime_rig import ALLOCATION, Json, Runtime, a_message
-from tests.system.one_node import SETTINGS, Process, serving
+from tests.support.runtime_rig import ALLOCATION, Json, a_message
+from tests.system.contention import ContradictionError, contention, until_claimed
+from tests.system.errands import Errands
+from tests.system.wandering import PATIENCE_SECONDS, Domain, Nodes, Wanderer, until_reached
 
-PATIENCE_SECONDS = 60
 NAMES = ("n1", "n2", "n3")
-RUN_SECONDS = 3_600
 SILENCE_SECONDS = 2.0
 CHECKED_AT_ONCE = 200
 """Fewer than a runtime may leave unread."""
 CHECK_SECONDS = 15.0
 FLOOD_SECONDS = 0.02
 """Between two bursts of a flood."""
-
-
-class LostSessionError(Exception):
-    """No node gives a session back any more."""
-
-
-class Domain:
-    """Nodes of alpha.example by name; each may reach the engine, or be reached by others, by a passage.
-
-    Attributes:
-        database: Of these nodes, in the engine.
-        replicas: Ports of replicas of the engine, which nodes try behind it.
-    """
-
-    def __init__(self, folder: Path, engine: Postgres, names: tuple[str, ...]) -> None:
-        self._folder = folder
-        self.database = engine.new_database()
-        self.replicas: tuple[int, ...] = ()
-        self.engine_port = dict.fromkeys(names, engine.port)
-        self.ports = dict(zip(names, free_ports(len(names)), strict=True))
-        self.advertised = dict(self.ports)
-        self._key = folder / "cluster.key"
-        self._key.write_bytes(os.urandom(32))
-        self._key.chmod(0o600)
-
-    def settings(self, name: str) -> str:
-        named = SETTINGS.format(grace=3600).replace('data_dir = "data"', f'data_dir = "data"\nname = "{name}"')
-        hosts = ",".join(f"127.0.0.1:{port}" for port in (self.engine_port[name], *self.replicas))
-        url = f"postgresql://trapezoid@{hosts}/{self.database}"
-        return (
-            f'{named}[storage]\nengine = "{url}"\ntls = "off"\n[cluster]\nlisten = "127.0.0.1:{self.ports[name]}"\n'
-            f'advertise = "127.0.0.1:{self.advertised[name]}"\nkey_file = "{self._key}"\n'
-        )
-
-    @asynccontextmanager
-    async def node(self, name: str) -> AsyncIterator[Process]:
-        folder = self._folder / name
-        folder.mkdir(exist_ok=True)
-        async with serving(folder, self.settings(name), seconds=RUN_SECONDS) as process:
-            yield process
-
-
-async def answer_all(runtime: Runtime) -> None:
-    """Answer every request, until cancelled."""
-    while True:
-        message = await runtime.next()
-        if message["type"] in ("read", "ping"):
-            body = {"code": 200, "value": (message.get("body") or {}).get("n")}
-            await runtime.say(a_message("response", message["to"], message["from"], body, id_=message["id"]))
-
-
-async def until_reached(asker: Runtime, target: Runtime) -> None:
-    """Wait until nodes that have just started know each other."""
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(answer_all, target)
-        with trio.fail_after(PATIENCE_SECONDS):
-            while (await asker.ask("ping", target.address))["body"]["code"] == 503:  # noqa: ASYNC110  others decide
-                await trio.sleep(0.1)
-        nursery.cancel_scope.cancel()
-
-
-class Nodes:
-    """Running nodes of a domain, each of which can be stopped and started again."""
-
-    def __init__(self, domain: Domain, nursery: trio.Nursery) -> None:
-        self._domain = domain
-        self._nursery = nursery
-        self._ends: dict[str, tuple[trio.Event, trio.Event]] = {}
-        self.running: dict[str, Process] = {}
-
-    async def start(self, name: str) -> None:
-        await self._nursery.start(self._run, name)
-
-    async def stop(self, name: str) -> None:
-        """Have a node stop in order."""
-        wanted, has_ended = self._ends[name]
-        wanted.set()
-        await has_ended.wait()
-
-    async def kill(self, name: str) -> None:
-        """Kill a node with SIGKILL, at once."""
-        process, (wanted, has_ended) = self.running[name], self._ends[name]
-        process.kill()
-        wanted.set()
-        await has_ended.wait()
-
-    async def _run(self, name: str, *, task_status: trio.TaskStatus[None]) -> None:
-        wanted, has_ended = self._ends[name] = trio.Event(), trio.Event()
-        async with self._domain.node(name) as process:
-            self.running[name] = process
-            task_status.started()
-            await wanted.wait()
-            del self.running[name]
-            process.child.terminate()
-            assert await process.child.wait() in (0, -signal.SIGKILL)
-        has_ended.set()
-
-
-class Wanderer:
-    """A runtime that goes to another node when its own stops, and brings its session along."""
-
-    def __init__(self, nodes: Nodes, runtime: Runtime) -> None:
-        self._nodes = nodes
-        self.runtime = runtime
-        self.address = runtime.address
-        self.moves = 0
-        self._refused: Counter[str] = Counter()
-
-    async def next(self) -> Json:
-        """The next message, wherever the session is by then; {"type": "moved"} when it has gone to another node."""
-        try:
-            return await self.runtime.next()
-        except trio.TooSlowError:
-            return {"type": "silence"}
-        except (AssertionError, trio.BrokenResourceError, trio.ClosedResourceError):
-            await self.move()
-            return {"type": "moved"}
-
-    async def say(self, *messages: Json) -> None:
-        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-            await self.runtime.say(*messages)
-
-    async def move(self) -> None:
-        """Bring the session back, at any node."""
-        self.moves += 1
-        self._refused.clear()
-        with trio.move_on_after(PATIENCE_SECONDS):
-            while not await self._has_come_back():  # noqa: ASYNC110  other processes decide
-                await trio.sleep(0.05)
-            return
-        raise LostSessionError(f"{self.address} does not come back: {dict(self._refused)}")
-
-    async def _has_come_back(self) -> bool:
-        """Try each node that runs."""
-        for name, process in list(self._nodes.running.items()):
-            try:
-                runtime, code = await process.returned(self.runtime)
-            except (OSError, AssertionError, trio.BrokenResourceError, trio.TooSlowError) as exc:
-                self._refused[f"{name}: {exc!r}"] += 1
-                continue
-            if code == 200:
-                self.runtime = runtime
-                return True
-            self._refused[f"{name}: {code}"] += 1
-        return False
 
 
 class Pairing:
@@ -353,35 +210,86 @@ async def roll(all_of_them: Talk, rate: float) -> None:
             await all_of_them.go_on()
 
 
-async def kill_often(all_of_them: Talk, rate: float, kills: int, seed: int) -> None:
+@asynccontextmanager
+async def errands_of(nodes: Nodes) -> AsyncIterator[list[Errands]]:
+    """Actions from a runtime at each node for an agent at the next one, until it is left; by then all have ended."""
+    people = [
+        [Wanderer(nodes, await nodes.running[name].opened(f"{role}-{name}")) for name in NAMES]
+        for role in ("sender", "agent")
+    ]
+    all_of_them = [Errands(people[0][index], people[1][(index + 1) % len(NAMES)]) for index in range(len(NAMES))]
+    async with trio.open_nursery() as nursery:
+        async with trio.open_nursery() as senders:
+            for one in all_of_them:
+                await one.begin()
+                nursery.start_soon(one.serve)
+                nursery.start_soon(one.hear)
+                senders.start_soon(one.send)
+            yield all_of_them
+            senders.cancel_scope.cancel()
+        for one in all_of_them:
+            await one.settle()
+        nursery.cancel_scope.cancel()
+
+
+async def kill_often(all_of_them: Talk, history: History, kills: int, seed: int) -> None:
     """Kill nodes at random moments; half of them start again at once, the others after their lease."""
     draw = random.Random(seed)
-    async with under_traffic(all_of_them, rate):
-        for _ in range(kills):
-            name = draw.choice(NAMES)
-            await trio.sleep(draw.uniform(0.0, 0.5))
-            await all_of_them.nodes.kill(name)
-            if draw.random() < 0.5:
-                await all_of_them.go_on()  # at the other nodes
-            await all_of_them.nodes.start(name)
-            await all_of_them.go_on()
+    for _ in range(kills):
+        name = draw.choice(NAMES)
+        await trio.sleep(draw.uniform(0.0, 0.5))
+        killed_at = trio.current_time()
+        await all_of_them.nodes.kill(name)
+        if draw.random() < 0.5:
+            await all_of_them.go_on()  # at the other nodes
+        await all_of_them.nodes.start(name)
+        history.note_return(killed_at)
+        await all_of_them.go_on()
+        await until_claimed(history)
+        history.renew()
+
+
+def summary_of(ledgers: list[Ledger]) -> str:
+    """What became of actions."""
+    acknowledged = sum(len(one.acknowledged) for one in ledgers)
+    ended = sum(len(one.words) for one in ledgers)
+    again = sum(len(lives) > 1 for one in ledgers for lives in one.handed.values())
+    sent = sum(one.sent for one in ledgers)
+    return f"{sent:,} actions sent, {acknowledged:,} answered 202, {ended:,} ended, {again:,} handed over again"
+
+
+def claims_of(history: History) -> str:
+    """What became of claims."""
+    found = Counter(step.result for step in history.operations if step.kind == "claim")
+    steps = f"{len(history.operations):,} steps that some order explains"
+    return f"{found['ok']:,} claims granted, {found['refused']:,} refused, {found['']} unknown; {steps}"
 
 
 async def run_kills(folder: Path, engine: Postgres, rate: float, kills: int, seed: int) -> list[str]:
     """Returns what must not be, in words, and prints what was done."""
     async with talk(folder, engine) as all_of_them:
         began = trio.current_time()
-        await kill_often(all_of_them, rate, kills, seed)
+        try:
+            async with (
+                contention(all_of_them.nodes) as history,
+                errands_of(all_of_them.nodes) as errands,
+                under_traffic(all_of_them, rate),
+            ):
+                await kill_often(all_of_them, history, kills, seed)
+        except ContradictionError as exc:
+            return [str(exc)]
         seconds = trio.current_time() - began
         await all_of_them.check_owned()
-        pairings = all_of_them.pairings
-        answered, events = sum(len(one.acknowledged) for one in pairings), sum(len(one.events) for one in pairings)
-        moves = sum(one.moves for one in all_of_them.people)
-        sys.stdout.write(
-            f"{kills} kills in {seconds:.0f} s: {answered:,} requests answered, {events:,} events,"
-            f" {sum(len(one.allocated) for one in pairings):,} addresses, {moves} sessions came back\n"
-        )
-        return [text for one in pairings for text in one.faults()]
+    pairings, ledgers = all_of_them.pairings, [one.ledger for one in errands]
+    answered, events = sum(len(one.acknowledged) for one in pairings), sum(len(one.events) for one in pairings)
+    moves = sum(one.moves for one in all_of_them.people)
+    sys.stdout.write(
+        f"{kills} kills in {seconds:.0f} s: {answered:,} requests answered, {events:,} events,"
+        f" {sum(len(one.allocated) for one in pairings):,} addresses, {moves} sessions came back\n"
+        f"{summary_of(ledgers)}\n{claims_of(history)}\n"
+    )
+    faults = [one.faults() for one in pairings] + [one.faults() for one in ledgers]
+    return [text for some in faults for text in some]
 
 
 def main() -> int:

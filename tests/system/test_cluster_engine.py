@@ -6,59 +6,22 @@ Real processes over a real engine; claims and messages are judged by the checker
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import trio
 
-from interop.lab.core.operations import unexplained
-from tests.support.contenders import THINGS, Contender, History
 from tests.support.postgres import PASSWORD, Postgres, running_postgres
-from tests.support.runtime_rig import Runtime
-from tests.system.restarts import NAMES, PATIENCE_SECONDS, Domain, Talk, Wanderer, talk_in, under_traffic
+from tests.system.contention import contention
+from tests.system.restarts import NAMES, Talk, talk_in, under_traffic
 from tests.system.test_cluster import until_synchronous
+from tests.system.wandering import PATIENCE_SECONDS, Domain
 
 RATE = 500
 RUN_SECONDS = 280
 KILLS = 3
-
-
-async def until_claimed(history: History) -> None:
-    """Wait until each address has been somebody's from now on."""
-    since, wanted = len(history.operations), set(THINGS)
-    with trio.fail_after(PATIENCE_SECONDS):
-        while wanted:
-            await history.wait(1)
-            granted = [step for step in history.operations[since:] if (step.kind, step.result) == ("claim", "ok")]
-            wanted -= {step.object for step in granted}
-
-
-@asynccontextmanager
-async def contention(all_of_them: Talk) -> AsyncIterator[History]:
-    """A runtime at each node, all of which contend for the same addresses; what they saw is judged at the end."""
-    history = History()
-    contenders = [Contender(f"contender-{name}", history) for name in NAMES]
-    for name, contender in zip(NAMES, contenders, strict=True):
-        await contender.open(all_of_them.nodes.running[name])
-
-    async def come_back(lost: Runtime) -> Runtime:
-        wanderer = Wanderer(all_of_them.nodes, lost)
-        await wanderer.move()
-        return wanderer.runtime
-
-    async with trio.open_nursery() as nursery:
-        for contender in contenders:
-            nursery.start_soon(contender.listen, come_back)
-            nursery.start_soon(contender.contend, [other for other in contenders if other is not contender])
-        await until_claimed(history)
-        yield history
-        await until_claimed(history)
-        nursery.cancel_scope.cancel()
-    contradictions = unexplained(history.operations)
-    if contradictions:
-        pytest.fail("\n".join(str(step) for step in contradictions[0]), pytrace=False)
 
 
 def epochs(engine: Postgres, domain: Domain) -> dict[str, int]:
@@ -91,7 +54,7 @@ async def check(all_of_them: Talk, engine: Postgres, domain: Domain) -> None:
 
 async def kill_often(engine: Postgres, all_of_them: Talk) -> None:
     """Kill the engine under traffic, and start it on its files; each kill comes once all get on again."""
-    async with contention(all_of_them), under_traffic(all_of_them, RATE):
+    async with contention(all_of_them.nodes), under_traffic(all_of_them, RATE):
         for _ in range(KILLS):
             await trio.to_thread.run_sync(engine.kill)
             await trio.to_thread.run_sync(engine.start)
@@ -100,7 +63,7 @@ async def kill_often(engine: Postgres, all_of_them: Talk) -> None:
 
 async def fail_over(first: Postgres, second: Postgres, all_of_them: Talk) -> None:
     """Kill the engine under traffic, and promote its replica."""
-    async with contention(all_of_them), under_traffic(all_of_them, RATE):
+    async with contention(all_of_them.nodes), under_traffic(all_of_them, RATE):
         await trio.to_thread.run_sync(first.kill)
         second.run("SELECT pg_promote()", "ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
         await all_of_them.go_on()

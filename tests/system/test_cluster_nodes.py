@@ -11,7 +11,7 @@ from msg_node.settings.load import load_settings
 from tests.support.runtime_rig import SM, Json, Runtime, a_message, code_and_reason
 from tests.system.one_node import Process
 from tests.system.pair import AGENT, Pair
-from tests.system.restarts import answer_all
+from tests.system.wandering import answer_all
 from trapezoid.check_cluster import cluster_members
 
 PATIENCE_SECONDS = 60

@@ -13,10 +13,13 @@ from tests.support.passage import Passage, passage_to
 from tests.support.postgres import PASSWORD, Postgres
 from tests.support.runtime_rig import ALLOCATION, Runtime, Wire, a_message, code_and_reason
 from tests.system.one_node import Process
-from tests.system.restarts import PATIENCE_SECONDS, Domain, roll, run_kills, talk, until_reached
+from tests.system.restarts import roll, run_kills, talk
+from tests.system.wandering import PATIENCE_SECONDS, Domain, until_reached
 from wire.core.websocket import ClientWebSocket
 
 RATE = 2_000
+QUIET_RATE = 500
+MANY_KILLS_SECONDS = 1_800
 RUN_SECONDS = 300
 REGISTRY = "domain://registry.alpha.example"
 NOBODY = {"resource": "user://alpha.example/nobody"}
@@ -154,11 +157,17 @@ async def test_a_rolling_restart_of_three_nodes_under_2_000_messages_a_second_lo
         await all_of_them.check_owned()
 
 
-@pytest.mark.long
+@pytest.mark.parametrize(
+    ("kills", "rate"),
+    [
+        pytest.param(3, RATE, marks=pytest.mark.long),
+        pytest.param(50, QUIET_RATE, marks=[pytest.mark.endurance, pytest.mark.timeout(MANY_KILLS_SECONDS)]),
+    ],
+)
 async def test_nodes_that_are_killed_under_traffic_lose_nothing_acknowledged_and_keep_the_order(
-    tmp_path: Path, engine: Postgres, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, engine: Postgres, monkeypatch: pytest.MonkeyPatch, kills: int, rate: int
 ) -> None:
-    """The short form of `python -m tests.system.restarts --kills 50`."""
+    """As `python -m tests.system.restarts --kills 50`."""
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
-    with trio.fail_after(RUN_SECONDS):
-        assert await run_kills(tmp_path, engine, RATE, kills=3, seed=1) == []
+    with trio.fail_after(RUN_SECONDS if kills < 10 else MANY_KILLS_SECONDS):
+        assert await run_kills(tmp_path, engine, rate, kills=kills, seed=1) == []

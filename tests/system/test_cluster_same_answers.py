@@ -16,7 +16,7 @@ import trio
 from tests.support.postgres import PASSWORD, Postgres
 from tests.support.runtime_rig import ALLOCATION, SESSION, SM, Json, Runtime, a_message
 from tests.system.one_node import SETTINGS, Process, serving
-from tests.system.restarts import Domain, answer_all, until_reached
+from tests.system.wandering import Domain, answer_all, until_reached
 
 REGISTRY = "domain://registry.alpha.example"
 TWIN = "domain://msg-node.alpha.example/twin"

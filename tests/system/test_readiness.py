@@ -20,7 +20,7 @@ from tests.support.passage import passage_to
 from tests.support.postgres import PASSWORD, Postgres
 from tests.support.runtime_rig import Runtime, Wire, a_message, code_and_reason
 from tests.system.one_node import SETTINGS, Process, serving
-from tests.system.restarts import Domain
+from tests.system.wandering import Domain
 from trapezoid.admin_client import ask_node
 from trapezoid.commands import app
 from wire.core.websocket import ClientWebSocket
