@@ -132,8 +132,9 @@ async def ask(data_dir: Path, operation: str, arguments: dict[str, Any], *, dry_
 
 @dataclass(slots=True)
 class Asked:
-    """What became of operations: seconds of each, the codes of those that were refused, the bundle that was added."""
+    """What became of operations: how many began, seconds of each that ended, codes of the refused, the bundle added."""
 
+    begun: int = 0
     seconds: dict[str, list[float]] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     bundle: str = ""
@@ -141,6 +142,7 @@ class Asked:
     async def ask(self, data_dir: Path, name: str, arguments: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
         """Ask for one operation, and take down what became of it; returns the answer."""
         began = trio.current_time()
+        self.begun += 1
         answer = await ask(data_dir, name, arguments, dry_run=dry_run)
         self.seconds.setdefault(name, []).append(trio.current_time() - began)
         if "error" in answer:
@@ -280,7 +282,7 @@ async def measure(folder: Path, load: Load, operations: Sequence[str], rounds: i
         bar = alone.p99_ms
         rows = [msgspec.structs.replace(row, p99_ratio=round((row.p99_ms or 0.0) / bar, 2)) for row in rows]
     foreign = max(run.foreign_cores for run in (*quiet, *busy))
-    asked = Asked(beside.seconds, beside.refused | reloads.refused | aimed.refused)
+    asked = Asked(beside.begun, beside.seconds, beside.refused | reloads.refused | aimed.refused)
     return [alone, *rows, _row("about the link itself", hit, aimed), _drained_row(drained)], asked, foreign
 
 
@@ -293,7 +295,7 @@ def _row(name: str, runs: Sequence[Run], asked: Asked) -> Row:
         lost=sum(run.lost + run.refused for run in runs),
         duplicated=sum(run.duplicated for run in runs),
         reordered=sum(run.reordered for run in runs),
-        operations=sum(map(len, asked.seconds.values())),
+        operations=asked.begun,
     )
 
 

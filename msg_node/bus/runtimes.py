@@ -118,6 +118,11 @@ class Runtimes:
         connections = list(self._send_queues.connections.values())
         return sum(port.queue.finish(GOING_AWAY, "the node stops") for port in connections)
 
+    def stop_reading(self) -> None:
+        """Take nothing more from connections that have not answered the close of `finish`."""
+        for port in self._send_queues.connections.values():
+            port.queue.is_closing = True
+
     def _note_holder(self, message: Message) -> None:
         """The holder of the session that an opener asks for is alive if it answered the ping of an earlier opener."""
         with contextlib.suppress(PeerError):

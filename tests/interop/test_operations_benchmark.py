@@ -55,12 +55,9 @@ async def test_messages_arrive_once_and_in_order_beside_operations_and_while_the
         tmp_path, load, ["sessions", "user add", "policy add", "policy activate", "reload"], 1
     )
     assert [(row.lost, row.duplicated, row.reordered) for row in rows] == [(0, 0, 0)] * 5
-    found = re.fullmatch(
-        r"stop under load: exit status (0|3), ([\d,]+) taken, (none|\d+ said to be) lost", rows[-1].name
-    )
-    assert found is not None, rows[-1].name
-    assert (found[1] == "0") == (found[3] == "none")
-    assert 100 < int(found[2].replace(",", "")) < 60 * load.rate
+    found = re.fullmatch(r"stop under load: exit status 0, ([\d,]+) taken, none lost", rows[-1].name)
+    assert found is not None, rows[-1].name  # although the load client goes on writing for as long as it is connected
+    assert 100 < int(found[1].replace(",", "")) < 60 * load.rate
     assert set(asked.seconds) == {"sessions", "user add", "policy add", "policy activate", "reload"}
     assert set(asked.refused.values()) <= {"in-use", "duplicate"}  # the bundle and the user of the turn before
     assert all(row.operations for row in rows[1:])

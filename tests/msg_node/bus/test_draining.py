@@ -100,3 +100,17 @@ async def test_what_a_runtime_had_sent_when_it_got_the_close_is_taken(rig: Runti
         while rig.bus.send_queues.connections:
             await trio.lowlevel.checkpoint()
     assert rig.counters["frames in"] == 3
+
+
+async def test_what_a_runtime_writes_that_never_answers_the_close_is_not_taken_for_ever(rig: RuntimeRig) -> None:
+    ana = await rig.opened("ana")
+    rig.bus.runtimes.finish()
+    event = a_message("event", ana.address, "hyperty://b.example/bo", {"value": 1})
+    await ana.say(event)  # it reads nothing, so that it sees no close
+    await rig.until("frames in", 2)
+    rig.bus.runtimes.stop_reading()
+    await ana.say(event)
+    with trio.fail_after(10):
+        while rig.bus.send_queues.connections:
+            await trio.lowlevel.checkpoint()
+    assert rig.counters["frames in"] == 2
