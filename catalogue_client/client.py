@@ -111,7 +111,8 @@ class CatalogueClient:
             location: Where the domain publishes.
             anchor: Why its first root may be believed; also held against what is remembered.
             known: Documents in the cache, if any. Should the marks be gone, they witness which serials existed.
-            on_step: Called with `live_document` and `root` with their seconds.
+            on_step: Called with `live_document` when that is fetched, and with `root` when all roots are believed, with
+                their seconds. The live document is judged after both.
 
         Raises:
             PeerError: A document was refused; what was believed before stays.
@@ -129,9 +130,9 @@ class CatalogueClient:
             remembered = self._store.load(location.domain)
             state, stored = await self._follow_roots(location, anchor, remembered, fetched.body, known)
             root = rules.current_root(state)
+            on_step("root", time.perf_counter() - started)
             live, state = rules.accept_live(state, root, fetched.body, now=now)
             await self._save(state, before=stored)
-            on_step("root", time.perf_counter() - started)
         fresh_until, refresh_at = freshness(fetched.max_age_seconds, live, now=now, draw=self._draw())
         return DomainTrust(
             domain=location.domain,

@@ -32,6 +32,9 @@ _ADVICE = {
     Side.LINE: {
         "dns-failed": "are the name servers right (`discovery.nameservers`), and theirs up?",
         "no-such-domain": "check the name, and ask for their records",
+        "service-declined": "they: their records say that this domain has no node (target `.`); ask for the right name",
+        "name-invalid": "write the name as in DNS: lower case, with a dot, other letters as `xn--`",
+        "own-domain": "`trapezoid check --online` says what other domains find of us",
         "address-refused": "their address is not public; for a network of your own, list its range in "
         "`allow_addresses` of this peer",
         "port-refused": "they: publish port 443, or one above 1023",
@@ -176,9 +179,14 @@ def advice(side: Side, text: str, now: float) -> str:
 
     Nothing of `text` itself gets into the advice. `now` is in seconds since the Unix epoch.
     """
-    known = sorted(_known(side, text))
+    known = known_word(side, text)
     stamp = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    return (_ADVICE[side][known[0]] if known else _GENERAL[side]).format(now=stamp)
+    return (_ADVICE[side][known] if known else _GENERAL[side]).format(now=stamp)
+
+
+def known_word(side: Side, text: str) -> str:
+    """The code word in a text by which `advice` goes, "" without one."""
+    return min(_known(side, text), default="")
 
 
 def cleaned(text: str) -> str:

@@ -5,9 +5,9 @@
 Where other nodes serve the domain, they get the links first, with what waits on them and the requests that are open.
 
 All of it ends at one deadline (`node.drain_seconds`), and each step takes only as long as something is left for it. The
-WebSocket of a runtime is closed first from our side; what its runtime sent before it answered is taken, for as long as
-`CLOSE_SECONDS`. What then waits for another domain goes over its link until that domain has acknowledged it. Actions are
-stored all the time.
+WebSocket of a runtime is closed first from our side; what its runtime sends until it answers is taken, for
+`CLOSE_SECONDS` at most. What then waits for another domain goes over its link until that domain has acknowledged it.
+Actions are stored all the time.
 
 What is lost is what nobody is notified of: messages without a reply for another domain that has not acknowledged them,
 and messages that a connected runtime did not read. Requests are answered, actions come back with the next start.

@@ -37,8 +37,8 @@ class ForeignDomain:
         self.peer = LinkPeer(domain, self.keys.node[0])
         self.behaviour: Behaviour = self.peer.serve
         self.site_port = self.link_port = 0
-        self._context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        self._context.load_cert_chain(*authority.certificate_for(domain))
+        self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self.context.load_cert_chain(*authority.certificate_for(domain))
 
     def claim(self, *aliases: str) -> None:
         """Name these aliases in the root, when it is published first, and in tokens."""
@@ -67,7 +67,7 @@ class ForeignDomain:
 
     async def _listen(self, serve: Behaviour, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
         async def handle(stream: trio.SocketStream) -> None:
-            encrypted = trio.SSLStream(stream, self._context, server_side=True, https_compatible=True)
+            encrypted = trio.SSLStream(stream, self.context, server_side=True, https_compatible=True)
             try:
                 async with encrypted:
                     await serve(encrypted)

@@ -35,9 +35,10 @@ def report_of(**outcomes: str) -> Report:
         ({"name": "o", "tcp": "ff"}, Verdict.BROKEN),
         ({"name": "f"}, Verdict.BROKEN),
         ({"tcp": "ff", "tls": "w"}, Verdict.BROKEN),
+        ({"name": "o", "service": "oof"}, Verdict.BROKEN),
     ],
 )
-def test_verdict_is_that_of_the_worst_step_and_one_good_part_carries_a_step(
+def test_verdict_is_that_of_the_worst_step_and_one_good_address_is_enough(
     steps: dict[str, str], verdict: Verdict
 ) -> None:
     assert report_of(**steps).verdict is verdict

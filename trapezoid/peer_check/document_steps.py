@@ -17,7 +17,6 @@ from catalogue_client.core.state import DomainTrust, TrustAnchor
 from catalogue_client.fetcher import Fetcher
 from catalogue_client.trust_store import TrustStore
 from federation.core.contact_trouble import Side, cleaned
-from federation.core.discovery_errors import DiscoveryStep, failure_of
 from msg_node.settings.model import Settings
 from msg_node.wiring import meaning
 from protofly.documents import TrustLevel, key_set_fingerprint
@@ -31,7 +30,6 @@ _DAY_SECONDS: Final = 86_400.0
 _HOUR_SECONDS: Final = 3_600.0
 MANIFEST_DAYS: Final = 14
 _FETCH_SECONDS: Final = 15.0
-_LATER: Final = {DiscoveryStep.ROOT: "root", DiscoveryStep.MANIFEST: "manifest", DiscoveryStep.MODULE: "module"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +81,14 @@ async def read_documents(report: Report, documents: Documents, location: Locatio
         return None
     anchor = _anchor(documents.anchor, location)
     believed: list[DomainTrust] = []
+    reached: list[str] = []
     with report.step("live", location.well_known_url, side=Side.DOCUMENTS) as result:
         try:
-            trust = await documents.client.refresh(location, anchor)
+            trust = await documents.client.refresh(location, anchor, on_step=lambda step, _: reached.append(step))
             believed.append(trust)
-        except HostError as exc:
-            result.step = _step_of(exc, "live")
+        except HostError:
+            if reached == ["live_document"]:  # it is judged by its root, so roots come before it
+                result.step = "root"
             raise
         hours = (trust.expires_at - time.time()) / _HOUR_SECONDS
         age = time.time() - trust.live.issued.timestamp()
@@ -118,19 +118,17 @@ def _anchor(anchor: TrustAnchor, location: Location) -> TrustAnchor:
     return anchor
 
 
-def _step_of(error: HostError, otherwise: str) -> str:
-    return _LATER.get(failure_of(error, domain="").step, otherwise)
-
-
 async def read_stub(report: Report, documents: Documents, trust: DomainTrust) -> VerifiedStub | None:
     """The steps `manifest` and `module`; None when one of them failed."""
     stubs: list[VerifiedStub] = []
+    reached: list[str] = []
     with report.step("manifest", "stub `default`", side=Side.DOCUMENTS) as result:
         try:
-            stub = await documents.client.fetch_stub(trust)
+            stub = await documents.client.fetch_stub(trust, on_step=lambda step, _: reached.append(step))
             stubs.append(stub)
-        except HostError as exc:
-            result.step = _step_of(exc, "manifest")
+        except HostError:
+            if "manifest" in reached:
+                result.step = "module"
             raise
         days = (stub.manifest.expires.timestamp() - time.time()) / _DAY_SECONDS
         asked = ", ".join(sorted(stub.endpoints)) or "none"

@@ -14,7 +14,7 @@ from catalogue_client.core.location import Location
 from federation.core.contact_trouble import cleaned
 from federation.core.discovery_errors import Failure
 from federation.core.name_questions import Answer, AnswerStatus, Question, RecordKind
-from federation.core.resolution import PeerEntry, Resolution
+from federation.core.resolution import PeerEntry, Resolution, read_hints
 from federation.discovery.dialler import Dialler
 from federation.discovery.name_client import NameClient
 from protofly.errors import Code, PeerError, TransportError
@@ -25,6 +25,8 @@ from wire.core.network import judge_address, parse_address
 _DAY_SECONDS: Final = 86_400.0
 CERTIFICATE_DAYS: Final = 14
 """A certificate that ends sooner is worth a warning."""
+_IGNORED: Final = "record-ignored"
+_MEND: Final = "they: mend or remove these records"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,8 @@ async def find_location(report: Report, names: NameClient, domain: str, entry: P
         result = StepResult("txt" if question.kind is RecordKind.TXT else "service", str(question))
         result.milliseconds = milliseconds
         _describe(result, answer)
+        if question.kind is RecordKind.TXT:
+            _warn_of_hints(result, answer)
         report.results.append(result)
     locations: list[Location] = []
     with report.step("service", f"targets of {domain}") as result:
@@ -73,8 +77,9 @@ async def find_location(report: Report, names: NameClient, domain: str, entry: P
             raise found.error()
         locations += found.locations
         result.observed = ", ".join(map(_place, locations))
-        if found.notes:
-            result.warn("record-ignored", cleaned("; ".join(found.notes)), "they: mend or remove these records")
+        texts = tuple(str(question) for question in answers if question.kind is RecordKind.TXT)
+        if notes := [note for note in found.notes if not note.startswith(texts)]:
+            result.warn(_IGNORED, cleaned("; ".join(notes)), _MEND)
     return locations[0] if locations else None
 
 
@@ -91,6 +96,13 @@ def _describe(result: StepResult, answer: Answer) -> None:
     ]
     validated = ", validated by DNSSEC" if answer.is_validated else ""
     result.observed = cleaned("; ".join(records)) + validated if records else "no such record; that is allowed"
+
+
+def _warn_of_hints(result: StepResult, answer: Answer) -> None:
+    """Warn of texts that give no hints although they should."""
+    _, note = read_hints(answer.texts)
+    if note:
+        result.warn(_IGNORED, cleaned(f"{result.observed}: {note}"), _MEND)
 
 
 def _place(location: Location) -> str:

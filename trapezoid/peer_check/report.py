@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from federation.core.contact_trouble import Side, advice, cleaned
+from federation.core.contact_trouble import Side, advice, cleaned, known_word
 from protofly.errors import Code, HostError, TransportError
 
 STEPS: Final = (
@@ -36,6 +36,8 @@ STEPS: Final = (
     "reverse",
 )
 """The steps in their order. A step that needs an earlier one is skipped when that failed."""
+_ALTERNATIVES: Final = frozenset({"tcp", "tls", "endpoint"})
+"""Steps whose parts are several ways to the same: one good part is enough."""
 
 
 class Outcome(StrEnum):
@@ -83,9 +85,10 @@ class StepResult:
         self.outcome, self.code, self.observed, self.hint = Outcome.WARNING, code, observed, hint
 
     def fail(self, error: HostError, side: Side) -> None:
-        """It did not pass. What a foreign side said is cleaned and cut."""
+        """It did not pass. What a foreign side said is cleaned and cut; the code of a refusal is theirs, if known."""
         observed = cleaned(error.detail or error.code.description)
-        self.outcome, self.code, self.observed = Outcome.FAILED, error.code.word, observed
+        self.outcome, self.observed = Outcome.FAILED, observed
+        self.code = (known_word(side, observed) if side is Side.REFUSAL else "") or error.code.word
         self.hint = advice(side, f"{error.code.word} {observed}", time.time())
 
 
@@ -128,15 +131,19 @@ class Report:
         self.skip(why, *STEPS[last + 1 :])
 
     def has_passed(self, name: str) -> bool:
-        """True when the step was tried and no part of it failed, or at least one of several parts passed."""
-        outcomes = [one.outcome for one in self.results if one.step == name]
-        return any(one in (Outcome.OK, Outcome.WARNING) for one in outcomes)
+        """True when the step was tried and no part of it failed; of several addresses or endpoints, when one passed."""
+        outcomes = {one.outcome for one in self.results if one.step == name} - {Outcome.SKIPPED}
+        return bool(outcomes - {Outcome.FAILED}) and (name in _ALTERNATIVES or Outcome.FAILED not in outcomes)
+
+    def has_failed(self, name: str) -> bool:
+        """True when the step was tried and did not pass."""
+        is_tried = any(one.step == name and one.outcome is not Outcome.SKIPPED for one in self.results)
+        return is_tried and not self.has_passed(name)
 
     @property
     def verdict(self) -> Verdict:
-        """BROKEN when a step failed in all its parts; DEGRADED when one failed in part or left a warning."""
-        tried = {one.step for one in self.results if one.outcome is not Outcome.SKIPPED}
-        if not all(map(self.has_passed, tried)):
+        """BROKEN when a step did not pass; DEGRADED when one way of several failed, or a step left a warning."""
+        if any(map(self.has_failed, STEPS)):
             return Verdict.BROKEN
         if any(one.outcome in (Outcome.WARNING, Outcome.FAILED) for one in self.results):
             return Verdict.DEGRADED

@@ -179,7 +179,9 @@ async def _check_stub(
         report.skip("it is our own domain", "authentication", "round-trip")
         return
     trip = await ask_running_node(settings, stub.domain)
-    if connects and report.has_passed("start"):
+    if connects and report.has_failed("endpoint"):
+        report.skip("no endpoint of it takes a line", "authentication")
+    elif connects and report.has_passed("start"):
         trial = await authenticate(report, settings, stub, trust, makes_trip=trip.outcome is Outcome.SKIPPED)
         if trial is not None and trial.trip is not None:
             show_trip(report, trial)

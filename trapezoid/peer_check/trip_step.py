@@ -24,6 +24,7 @@ _UNANSWERED = (
     "their node took the message, or may have, and no answer came here: does it know `read` of "
     "`domain://msg-node.<domain>`, does what it sends reach us, or does another node of ours have the link?"
 )
+_UNTAKEN = "their node does not acknowledge what it gets: does it hang, or has it too much to do?"
 
 
 def show_trip(report: Report, trial: Trial) -> None:
@@ -36,9 +37,10 @@ def show_trip(report: Report, trial: Trial) -> None:
         if isinstance(trial.trip, RoundTrip):
             _show_answer(result, trial.trip.code, trial.trip.reason)
         elif trial.trip is not None:
-            if not trial.is_accepted:
-                raise trial.trip
             _warn(result, trial.trip)
+            if not trial.is_accepted:
+                result.fail(trial.trip, Side.STUB)
+                result.hint = _UNTAKEN if trial.trip.code is Code.GATEWAY_TIMEOUT else result.hint
 
 
 async def ask_running_node(settings: Settings, domain: str) -> StepResult:
