@@ -17,7 +17,8 @@ _STORES: Final = {
     AZURE: "az://CONTAINER/PREFIX with letters, digits and _ . = + - in the prefix, and nothing else: account and "
     "credentials are taken from the environment (AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY, …)",
 }
-_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/(.*)", re.DOTALL)
+"""With one slash too: `hdfs:/lake` is one to Hadoop. A folder with such a name is `./hdfs:/lake`."""
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _PART: Final = re.compile(r"[A-Za-z0-9_=+-][A-Za-z0-9_.=+-]*")
 
@@ -72,7 +73,7 @@ def parsed(word: str) -> Location:
     url = _URL.fullmatch(word)
     if url is None:
         return Path(word)
-    scheme, inner = url[1].lower(), url[2]
+    scheme, inner = url[1].lower(), url[2].removeprefix("/")
     if scheme not in _STORES:
         raise SettingsError(
             f"{scheme}:// URLs are not supported: name a folder of a file system that all machines see "
@@ -80,7 +81,8 @@ def parsed(word: str) -> Location:
         )
     bucket, _, key = inner.partition("/")
     parts = key.rstrip("/").split("/") if key.rstrip("/") else []
-    if not _BUCKET.fullmatch(bucket) or not all(map(_PART.fullmatch, parts)):
+    is_whole = url[2].startswith("/")
+    if not is_whole or not _BUCKET.fullmatch(bucket) or not all(map(_PART.fullmatch, parts)):
         raise SettingsError(f"an {scheme}:// URL is {_STORES[scheme]}")
     return StorePath(bucket, "/".join(parts), scheme)
 

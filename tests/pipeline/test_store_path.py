@@ -10,6 +10,8 @@ from protofly.errors import SettingsError
 
 def test_a_path_is_a_path_and_a_url_of_a_store_is_bucket_and_key() -> None:
     assert parsed("spool/mn-1") == Path("spool/mn-1")
+    assert parsed("./hdfs:/lake") == Path("hdfs:/lake")
+    assert parsed("lake:2026") == Path("lake:2026")
     path = parsed("s3://lakes/a/b/")
     assert path == StorePath("lakes", "a/b")
     assert isinstance(path, StorePath)
@@ -43,6 +45,7 @@ def test_a_container_of_azure_is_another_place_than_a_bucket_of_the_same_name() 
             "abfss://b@KEY.dfs.core.windows.net/x",
             "https://KEY:hunter2@host/x",
         ),
+        *("hdfs:/lake", "file:/lake", "s3:/lakes/x", "az:/lakes/x"),
         *("s3://KEY:hunter2@lakes/x", "s3://", "s3://Lakes/x", "s3://l", "s3://lakes/a//b", "s3://lakes/../b"),
         *("az://KEY:hunter2@lakes/x", "az://lakes/../b", "az://lakes/a?sig=hunter2"),
         *("s3://lakes/a?secret=hunter2", "s3://lakes/a%2Fb", "s3://lakes/*", "s3://lakes/a b", "s3://lakes/a\nb"),
