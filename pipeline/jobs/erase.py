@@ -6,12 +6,16 @@ segment is signed as a whole and cannot be changed, so its file goes; its signed
 there was.
 
 Old versions of the tables have the rows as they were, so their files are removed from the disk as well.
+
+Only the rows say which segments name the person. So segments go before the table's rows: when a run was ended in
+between, the next one finds them all again.
 """
 
 from __future__ import annotations
 
 import re
 import time
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -34,10 +38,11 @@ from pipeline.lake.table_log import DataFile
 from pipeline.lake.tables import Change, Lake
 from pipeline.schemas import ERASURE, QUARANTINE, TABLES, Table
 from pipeline.segments.part_files import record_writer
-from pipeline.segments.spool import find_manifests
+from pipeline.segments.spool import Place, find_manifests
 from protofly.address import canonical_key
 from protofly.errors import PeerError, SettingsError
 from protofly.record_segments import SegmentName
+from protofly.records import Kind
 
 KEYS: Final = ("src_key", "dst_key", "runtime_key", "subject")
 """Columns with an address or its hash."""
@@ -49,6 +54,7 @@ NO_FACTS: Final = '{"partial":true}'
 _HASH: Final = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?[0-9a-f]{24}")
 _BRONZE: Final = "bronze_"
 _BATCH_ROWS: Final = 1 << 17
+_SHOWN: Final = 5
 
 
 _Number: TypeAlias = tuple[str, str, int, int]
@@ -59,6 +65,31 @@ _Number: TypeAlias = tuple[str, str, int, int]
 class _Found:
     rows: int = 0
     segments: set[_Number] = field(default_factory=set)
+
+
+class _Spools:
+    """The segments of some folders."""
+
+    def __init__(self, folders: Collection[Location]) -> None:
+        self.removed = 0
+        self.elsewhere: set[_Number] = set()
+        """Segments that were to be removed and are in none of the folders."""
+        self._places: dict[_Number, list[Place]] = defaultdict(list)
+        for place in find_manifests(folders):
+            name = SegmentName.parse(place.stem)
+            if name is not None:
+                self._places[name.kind.value, name.node, name.boot, name.segno].append(place)
+
+    def remove(self, segments: Collection[_Number]) -> None:
+        """Remove the files of these segments; their manifests stay, with a note beside them."""
+        self.elsewhere |= set(segments) - self._places.keys()
+        for place in (one for segment in sorted(segments) for one in self._places.get(segment, ())):
+            there = [path for path in place.segment_paths if storage.exists(path)]
+            if there:
+                storage.write_bytes(place.erased_path, b"")
+            for path in there:
+                storage.remove(path)
+            self.removed += bool(there)
 
 
 def run(
@@ -88,31 +119,30 @@ def run(
     if not meant or not why.strip():
         raise SettingsError("name at least one address, and the reason with --why")
     word = OperatorWord.now(why)
-    whole = _Found()
-    left = 0
+    segments = _Spools(spools)
+    rows = left = 0
     for table in TABLES.values():
         names = [name for name in (*KEYS, *TEXTS) if name in table.schema.names]
         if not names or not lake.has(table):
             continue
         with result.timed(table.name):
-            found = _erase(lake, table, meant, result)
-            whole.rows += found.rows
-            whole.segments |= found.segments
+            rows += _erase(lake, table, meant, result, segments)
             lake.vacuum(table, older_than_s=vacuum_after_s)
             left += _unnamed(lake, table)
-    segments = _remove_segments(spools, whole.segments)
     row = {
         "entered_us": time.time_ns() // 1000,
         "who": word.who,
         "why": word.why,
-        "rows": whole.rows,
-        "segments": segments,
+        "rows": rows,
+        "segments": segments.removed,
     }
     done = lake.commit(pa.Table.from_pylist([row], to_arrow_schema(ERASURE.schema)), ERASURE)
     result.wrote(done.table, done.rows, done.version)
-    result.outcome = f"{whole.rows:,} rows without the address; {segments:,} segments removed"
-    result.details = {"rows": whole.rows, "segments": segments, "files_left": left}
-    if not whole.rows:
+    result.outcome = f"{rows:,} rows without the address; {segments.removed:,} segments removed"
+    result.details = {"rows": rows, "segments": segments.removed, "files_left": left}
+    result.details["segments_elsewhere"] = [str(_name(one)) for one in sorted(segments.elsewhere)]
+    result.warnings += _elsewhere_lines(result.details["segments_elsewhere"])
+    if not rows:
         result.warnings += _hashed_lines(words)
     if left:
         result.warnings.append(
@@ -132,6 +162,22 @@ def _hashed_lines(words: Sequence[str]) -> list[str]:
     ]
 
 
+def _elsewhere_lines(names: Sequence[str]) -> list[str]:
+    """Which segments were in none of the spools."""
+    if not names:
+        return []
+    shown = ", ".join(names[:_SHOWN]) + (" …" if names[_SHOWN:] else "")
+    return [
+        f"{len(names):,} segments with these rows are in no spool that --spool names: {shown}; remove their files "
+        "wherever there are some: no later run knows them"
+    ]
+
+
+def _name(segment: _Number) -> SegmentName:
+    kind, node, boot, segno = segment
+    return SegmentName(Kind(kind), node, boot, segno)
+
+
 def _forms(word: str) -> set[str]:
     """An address as records may have it. Raises SettingsError."""
     if _HASH.fullmatch(word):
@@ -144,7 +190,7 @@ def _forms(word: str) -> set[str]:
     raise SettingsError(f"{word!a} is no address, and no hash as `trapezoid records hash` prints it")
 
 
-def _erase(lake: Lake, table: Table, meant: frozenset[str], result: JobResult) -> _Found:
+def _erase(lake: Lake, table: Table, meant: frozenset[str], result: JobResult, spools: _Spools) -> int:
     found = _Found()
     files: list[DataFile] = []
     with lake.stage() as stage:
@@ -157,11 +203,12 @@ def _erase(lake: Lake, table: Table, meant: frozenset[str], result: JobResult) -
                 found.rows += rows
                 staged.append(StagedFile(path, file.rows, file.partition))
         if files:
+            spools.remove(found.segments)
             meta = {"erased_rows": found.rows}
             change = Change("replace_files", files=[file.path for file in files], meta=meta)
             done = lake.adopt(staged, table, change)
             result.wrote(table.name, found.rows, done.version)
-    return found
+    return found.rows
 
 
 def _rewritten(lake: Lake, table: Table, file: DataFile, meant: frozenset[str], path: Location, found: _Found) -> int:
@@ -256,22 +303,6 @@ def _segments(table: Table, rows: pa.Table, is_named: NDArray[np.bool_]) -> set[
         rows = rows.append_column("kind", kind)
     groups = rows.select(["kind", *names]).filter(pa.array(is_named)).group_by(["kind", *names]).aggregate([])
     return {(row["kind"], row["node"], row["boot"], row["segno"]) for row in groups.to_pylist()}
-
-
-def _remove_segments(spools: Collection[Location], segments: set[_Number]) -> int:
-    """Remove the files of these segments; their manifests stay, with a note beside them."""
-    removed = 0
-    for place in find_manifests(spools):
-        name = SegmentName.parse(place.stem)
-        if name is None or (name.kind.value, name.node, name.boot, name.segno) not in segments:
-            continue
-        there = [path for path in place.segment_paths if storage.exists(path)]
-        if there:
-            storage.write_bytes(place.erased_path, b"")
-        for path in there:
-            storage.remove(path)
-        removed += bool(there)
-    return removed
 
 
 def _unnamed(lake: Lake, table: Table) -> int:

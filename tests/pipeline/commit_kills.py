@@ -34,6 +34,8 @@ from pipeline.jobs import (
     abuse,
     audit,
     compact,
+    concede,
+    erase,
     ingest,
     invoice,
     partners,
@@ -51,17 +53,21 @@ from pipeline.lake.delta_log import DeltaLog
 from pipeline.lake.lake_files import LakeFiles
 from pipeline.lake.tables import Change, Lake
 from pipeline.partners.bill_file import read_bill
+from pipeline.partners.bill_return_file import BillObjection, BillReturn, ReturnedItem
 from pipeline.partners.folders import PartnerFolders
 from pipeline.partners.return_file import Return, ReturnedRecord, return_bytes
 from pipeline.partners.settings import Exchange, Partner
-from pipeline.schemas import DAY_STATE, SILVER_MDR, TABLES, TRAFFIC_HOURLY
+from pipeline.schemas import DAY_STATE, INVOICE, SILVER_MDR, TABLES, TRAFFIC_HOURLY
+from protofly.errors import SettingsError
+from protofly.records import Kind
 from tests.pipeline.rows import DAY_US, HOUR_US, MONDAY_US, silver, silver_row
-from tests.pipeline.spools import SECOND_US, START_US, SegmentWriter, message
+from tests.pipeline.spools import SECOND_US, START_US, SegmentWriter, link_event, message
 from tests.pipeline.test_exchange import DAY, KEYS, A, B, lakes
 from tests.pipeline.test_invoice import TARIFF, proved_until
 
 ROOT: Final = Path(__file__).parents[2]
 CHILD_SECONDS: Final = 240.0
+EVE: Final = "hyperty://b.example/eve"
 TIMES: Final = {"version", "input_version", "entered_us", "issued_us", "made_us"}
 """Columns that say which commit a row came of, or when; others, when a job was begun twice."""
 _MOMENT: Final = re.compile(r"\d{16,}")
@@ -126,6 +132,26 @@ def a_month(home: Path, spark: SparkSession) -> None:
     settle.run(lake)
 
 
+def a_billed_month(home: Path, spark: SparkSession) -> None:
+    """The same, and billed."""
+    a_month(home, spark)
+    _invoice(Lake(home / "lake", spark), home)
+
+
+def a_person(home: Path, spark: SparkSession) -> None:
+    """A lake and its spool with records of somebody, in several tables and segments."""
+    messages, links = SegmentWriter(home / "spool"), SegmentWriter(home / "spool", kind=Kind.LINK)
+    messages.seal([message(1, src_key=EVE), message(2)])
+    messages.seal([message(3)])
+    messages.seal([message(4, dst_key=EVE)])
+    spoofed = link_event(1)
+    spoofed.src_key = EVE
+    links.seal([spoofed])
+    lake = Lake(home / "lake", spark)
+    ingest.run(lake, [home / "spool"])
+    refine.run(lake)
+
+
 def two_operators(home: Path, spark: SparkSession) -> None:
     """Our lake, and what the partner has prepared for us: totals, details, a return, and a file that is none."""
     found = lakes(spark, home)
@@ -177,6 +203,24 @@ def _invoice(lake: Lake, home: Path) -> None:
     invoice.run(lake, of, [msgspec.convert(TARIFF, Tariff)], out=home / "bill", key=KEYS[A])
 
 
+def _concede(lake: Lake, home: Path) -> None:
+    """A message less than was billed, by `bill-concede`, and the credit note. Who repeats it hears that it is done."""
+    number = min(row["number"] for row in lake.read_small(INVOICE).to_pylist() if row["role"] == "in")
+    item = ReturnedItem(currency="EUR", role="in", counted="delivered", price="0.50", per=1)
+    objection = BillObjection(number=number, reason="quantity", detail="", quantity=4, ours=3, item=item)
+    what = BillReturn(domain=B, peer=A, made_us=1, sha256=("0" * 64,), objections=(objection,))
+    try:
+        concede.run(lake, what, concede.Part(), why="their count is right")
+    except SettingsError as exc:
+        if not exc.detail.startswith("conceded-before"):
+            raise
+    _invoice(lake, home)
+
+
+def _erase(lake: Lake, home: Path) -> None:
+    erase.run(lake, [EVE], why="request 12", spools=[home / "spool"], vacuum_after_s=0)
+
+
 Begin = Callable[[Path, SparkSession], None]
 Job = Callable[[Lake, Path], object]
 JOBS: Final[dict[str, tuple[Begin, Job]]] = {
@@ -186,7 +230,9 @@ JOBS: Final[dict[str, tuple[Begin, Job]]] = {
     "reconcile all": (nothing_done, lambda lake, _: reconcile.run(lake)),
     "statements": (a_month, lambda lake, home: statements.run(lake, Wanted(), out=home / "statements")),
     "invoice": (a_month, _invoice),
+    "bill-concede": (a_billed_month, _concede),
     "exchange": (two_operators, _exchange),
+    "erase": (a_person, _erase),
     "stubs": (three_days, lambda lake, _: stubs.run(lake)),
     "abuse": (three_days, lambda lake, _: abuse.watch(lake)),
     "retention": (
@@ -234,7 +280,7 @@ def found_in(home: Path) -> dict[str, Any]:
     found: dict[str, Any] = {name: _rows(lake, name) for name in sorted(TABLES)}
     found["files"] = sorted(
         _MOMENT.sub("…", str(path.relative_to(home)))
-        for folder in ("in", "exchange")
+        for folder in ("in", "exchange", "spool")
         for path in (home / folder).rglob("*")
         if path.is_file()
     )
@@ -249,12 +295,15 @@ def found_in(home: Path) -> dict[str, Any]:
 def _rows(lake: LakeFiles, name: str) -> list[str]:
     """Rows in an order. An extract may be noted twice, once by a process that ended before it was there for others."""
     rows = lake.read_small(name)
-    kept = [column for column in rows.column_names if column not in TIMES or (name, column) in _KEPT]
+    left_out = (TIMES | _OF_RUNS.get(name, set())) - _KEPT.get(name, set())
+    kept = [column for column in rows.column_names if column not in left_out]
     lines = sorted(_MOMENT.sub("…", repr(row)) for row in rows.select(kept).to_pylist())
-    return sorted(set(lines)) if name == "peer_extract" else lines
+    return sorted(set(lines)) if name in {"peer_extract", "erasure"} else lines
 
 
-_KEPT: Final = {("statement_daily", "version")}
+_KEPT: Final = {"statement_daily": {"version"}}
+_OF_RUNS: Final = {"erasure": {"rows", "segments"}}
+"""What only one run did of something that two have done together."""
 
 
 def child(job: str, home: Path, kill_at: int) -> int:

@@ -85,6 +85,24 @@ def test_a_person_is_gone_everywhere_and_nothing_else_has_changed(lake: Lake, tm
     assert audit.run(lake).warnings == warnings
 
 
+@pytest.mark.spark
+def test_segments_that_are_in_no_spool_that_was_named_are_named(lake: Lake, tmp_path: Path) -> None:
+    writer = SegmentWriter(tmp_path / "spool")
+    for number in (1, 2, 3):
+        writer.seal([said(number, EVE if number < 3 else BOB)])
+    ingest.run(lake, [writer.spool])
+    there = sorted(writer.spool.glob("*"))
+    for path in there:
+        if "-000001." in path.name:
+            path.unlink()
+
+    done = erase.run(lake, [EVE], why="request 15", spools=[writer.spool], vacuum_after_s=0)
+
+    assert done.details["segments"] == 1
+    assert done.details["segments_elsewhere"] == ["mdr-mn-1.a.example-1-000001"]
+    assert "1 segments with these rows are in no spool that --spool names: mdr-mn-1" in "".join(done.warnings)
+
+
 @pytest.mark.parametrize("word", ["", "a", "eve", "%", "://", "hyperty:12"])
 def test_a_word_that_could_name_others_is_refused(word: str) -> None:
     with pytest.raises(SettingsError, match="no address"):
