@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import partial
 
 import trio
 
@@ -23,7 +24,7 @@ from msg_node.bus.other_claims import OtherClaims
 from msg_node.cluster.directory import Claim, Directory
 from msg_node.kernel.changes import Change, Table
 from msg_node.kernel.session import Session, SessionRow
-from msg_node.storage.state_store import OnDurable, OnFailed, StateStore
+from msg_node.storage.state_store import OnDurable, OnFailed, StateStore, attempt
 from protofly.errors import Code, HostError
 from protofly.limits import STATE_RETRY_SECONDS
 
@@ -70,9 +71,9 @@ class _Promise:
         if self._open:
             return
         if self._error is None:
-            self._on_durable()
+            attempt(self._on_durable)
         elif self._on_failed is not None:
-            self._on_failed(self._error)
+            attempt(partial(self._on_failed, self._error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +243,7 @@ class AddressClaims:
         lost |= below
         kept = {key for key in claimed if last[key]} - lost - shared
         self.held |= self._of_runtime.keys() & kept
-        self.on_claimed(kept)  # first of all: what was looked up meanwhile finds its recipient here
+        attempt(partial(self.on_claimed, kept))  # first of all: what was looked up meanwhile finds its recipient here
         released = [key for key, is_owned in last.items() if not is_owned and key not in lost]
         if released:
             await self.directory.release(released)
@@ -254,8 +255,8 @@ class AddressClaims:
                 _settle(step, step.promise, error)
         for keys, undo in ((lost, self.on_lost), (shared, self.others.on_shared)):
             if undone := sorted({key for key in keys if last[key]}.difference(*(step.keys for step in self._steps))):
-                undo(undone)  # what a later step has let go or claimed again is that step's
-        self._called_back()
+                attempt(partial(undo, undone))  # what a later step has let go or claimed again is that step's
+        attempt(self._called_back)
 
     async def _claim(self, keys: Collection[str]) -> dict[str, Claim]:
         """Claim addresses, also those that nobody has any more. Returns who owns them now. Raises HostError."""
@@ -272,7 +273,7 @@ class AddressClaims:
         for step in steps:
             if step.promise is not None:
                 step.promise.broken(error)
-        self._called_back()
+        attempt(self._called_back)
         self._wanted.set()
         await trio.sleep(STATE_RETRY_SECONDS)
 

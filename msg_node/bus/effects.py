@@ -50,15 +50,23 @@ class _Promise:
         self._steps = steps
 
     def kept(self) -> None:
-        for result, answer, _ in self._steps:
-            self._effects.leave(result, answer)
+        for step in self._steps:
+            self._leave(step, None)
 
     def broken(self, error: HostError) -> None:
-        for result, answer, number in self._steps:
-            if _rests_on(result, number, error):
+        for step in self._steps:
+            self._leave(step, error)
+
+    def _leave(self, step: _Step, error: HostError | None) -> None:
+        """Let one step leave; the others do whatever becomes of it, for runtimes and links share a commit."""
+        result, answer, number = step
+        try:
+            if error is not None and _rests_on(result, number, error):
                 self._effects.leave_refused(result, answer, error)
             else:
                 self._effects.leave(result, answer)
+        except Exception:  # a defect of ours may cost this step its replies, never the node
+            logger.exception("what a step was to send cannot leave")
 
 
 class Store(Protocol):

@@ -12,7 +12,7 @@ When the rows are refused (disk full, read-only, broken; engine out of reach) no
 called, and the rows are kept and tried again every `STATE_RETRY_SECONDS` until they are taken, and `statistics()` says
 so. Rows coalesce by key meanwhile, so what waits is never larger than the state itself; beyond `STATE_WAITING_ROWS`
 new changes are refused at once. A row that has no JSON text, which only a defect of ours could make, is reported and
-left out; the others follow. Source: design, section 6.
+left out; the others follow. A callback that fails is reported and costs its own. Source: design, section 6.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import trio
@@ -37,6 +38,7 @@ _LOG = logging.getLogger(__name__)
 
 OnDurable = Callable[[], None]
 OnFailed = Callable[[HostError], None]
+_Waiter = tuple[OnDurable, OnFailed | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class _Waiting:
     """Rows for the next transaction, and the callbacks for its end."""
 
     rows: defaultdict[Table, dict[str, NewRow | None]] = field(default_factory=lambda: defaultdict(dict))
-    waiters: list[tuple[OnDurable, OnFailed | None]] = field(default_factory=list)
+    waiters: list[_Waiter] = field(default_factory=list)
     changes: int = 0
     is_to_scrub: bool = False
 
@@ -278,13 +280,10 @@ class StateStore:
         settled, self._settled = self._settled, []
         for batch, error in settled:
             self._unsettled -= len(batch.waiters)
-            for on_durable, on_failed in batch.waiters:
-                if error is None:
-                    on_durable()
-                elif on_failed is not None:
-                    on_failed(error)
+            for waiter in batch.waiters:
+                _call_back_one(waiter, error)
         if settled:
-            self.on_called_back()
+            attempt(self.on_called_back)
 
     # In the writer thread.
 
@@ -350,6 +349,22 @@ class StateStore:
         """After the last attempt: return True if no callback waits."""
         with self._lock:
             return not self._waiting.waiters
+
+
+def attempt(callback: Callable[[], None]) -> None:
+    """Call back one of those who wait for the same disk; an error is logged, so that the others are called as well."""
+    try:
+        callback()
+    except Exception:  # a defect of ours may cost who waits here, never the node
+        _LOG.exception("what waited for the disk cannot go on")
+
+
+def _call_back_one(waiter: _Waiter, error: HostError | None) -> None:
+    on_durable, on_failed = waiter
+    if error is None:
+        attempt(on_durable)
+    elif on_failed is not None:
+        attempt(partial(on_failed, error))
 
 
 def _nothing() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn, cast
@@ -17,19 +18,26 @@ from federation.links import router
 from federation.links.decision_records import DecisionRecords
 from federation.links.domain_link import DomainLink
 from federation.links.router import Federation
+from msg_node.addresses.core.allocation import Origin, OwnedRow
 from msg_node.admin import alarm_watch
 from msg_node.admin.alarm_watch import AlarmWatch
 from msg_node.bus import sweeper
+from msg_node.bus.address_claims import AddressClaims
 from msg_node.bus.policy_duties import PolicyDuties
 from msg_node.cluster import socket_node_bus
+from msg_node.cluster.directory import MemoryDirectory
 from msg_node.connectors.mqtt_client import Arrival, BrokerOptions, MqttClient
-from msg_node.kernel.service import Event
+from msg_node.kernel.changes import Change, Table
+from msg_node.kernel.service import Event, ServiceResult
 from msg_node.registries.validation import Validation
+from msg_node.storage.state_file import StateFile
+from msg_node.storage.state_store import StateStore
+from protofly.message import Message
 from tests.msg_node.admin.test_block_subscriptions import subscribed
 from tests.msg_node.cluster.test_node_bus import User, over_sockets, two
 from tests.support.flow_rig import flow_rig
 from tests.support.registry_rig import rest_registry
-from tests.support.runtime_rig import SESSION, a_message, runtime_address, runtime_rig
+from tests.support.runtime_rig import SESSION, SM, a_message, runtime_address, runtime_rig
 from tests.support.sides import Bus, MemoryCarrier, chat, everybody, node_of
 from tests.support.state_rig import StateRig
 
@@ -159,6 +167,51 @@ async def test_a_sweep_that_fails_leaves_the_others(
         await until(lambda: len(swept) >= 2)
         nursery.cancel_scope.cancel()
         assert (await eve.ask("ping", SESSION))["type"] == "pong"
+    assert_logged(logged)
+
+
+async def test_a_reply_that_cannot_leave_after_its_commit_costs_who_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: pytest.LogCaptureFixture
+) -> None:
+    async with runtime_rig(tmp_path) as rig:
+        ana, bo = await rig.opened("ana"), await rig.opened("bo")
+        effects = rig.bus.sweeper._effects
+        leave = effects.leave
+
+        def leave_but_for_ana(result: ServiceResult, answer: Callable[[Message], None]) -> None:
+            if any(reply.to == ana.address for reply in result.replies):
+                fail()
+            leave(result, answer)
+
+        monkeypatch.setattr(effects, "leave", leave_but_for_ana)
+        with effects:  # both in one commit
+            for name, port in zip(("ana", "bo"), rig.bus.send_queues.ports.values(), strict=True):
+                body = {"resources": [f"comm://alpha.example/{name}"], "source": runtime_address(name)}
+                wanted = a_message("subscribe", runtime_address(name), SM, body, id_=1)
+                rig.bus.from_sessions.take(port, [json.dumps(wanted).encode()])
+        assert (await bo.next())["body"]["code"] == 200
+        monkeypatch.undo()
+        assert (await ana.ask("ping", SESSION))["type"] == "pong"
+    assert_logged(logged)
+
+
+@pytest.mark.parametrize("failing", ["on_durable", "on_claimed", "on_called_back"])
+async def test_claims_of_others_are_settled_when_what_follows_from_one_fails(
+    nursery: trio.Nursery, tmp_path: Path, logged: pytest.LogCaptureFixture, failing: str
+) -> None:
+    store = StateStore(StateFile(tmp_path / "state.sqlite"))
+    claims = AddressClaims(store, MemoryDirectory("n1"), "n1")
+    if failing != "on_durable":
+        setattr(claims, failing, fail)
+    await nursery.start(store.run)
+    nursery.start_soon(claims.run)
+    settled: list[int] = []
+    for number in range(4):
+        row = OwnedRow(number, f"comm://a.example/{number}", Origin.CLAIMED)
+        on_durable = fail if failing == "on_durable" and number == 1 else partial(settled.append, number)
+        claims.submit([Change(Table.ADDRESSES, row.url, row)], on_durable, fail)
+    await until(lambda: claims.is_settled)
+    assert settled == ([0, 2, 3] if failing == "on_durable" else [0, 1, 2, 3])
     assert_logged(logged)
 
 

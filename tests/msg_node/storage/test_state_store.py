@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -211,16 +212,43 @@ async def test_cancelled_store_writes_what_is_left(rows_at: RowsAt) -> None:
         store.submit([put("too late")], lambda: None)
 
 
-async def test_callback_that_fails_ends_the_store_with_its_error(rows_at: RowsAt) -> None:
-    def broken() -> None:
+@pytest.mark.parametrize("is_refused", [False, True])
+async def test_callback_that_fails_leaves_those_that_wait_for_the_same_commit(
+    rows_at: RowsAt, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, is_refused: bool
+) -> None:
+    monkeypatch.setattr(state_store, "STATE_RETRY_SECONDS", 0.01)
+    settled: list[int] = []
+    failed: list[int] = []
+
+    def broken(*_: object) -> None:
+        failed.append(1)
         raise MisuseError("a bug in the bus")
 
-    store = StateStore(rows_at())
-    store.submit([put("1")], broken)
-    with pytest.raises(BaseExceptionGroup) as caught, trio.fail_after(10):
-        await store.run()
-    assert caught.group_contains(MisuseError)
-    assert list(rows_on_disk(rows_at)) == ["1"]
+    rows = rows_at()
+    store = StateStore(rows)
+    commit_rows = rows.commit
+
+    def refuse_once(_: object) -> None:
+        monkeypatch.setattr(rows, "commit", commit_rows)
+        raise HostError(Code.STORAGE, "full")
+
+    if is_refused:
+        monkeypatch.setattr(rows, "commit", refuse_once)
+    store.on_called_back = broken
+    async with running(store):
+        store.submit([put("1")], broken, broken)
+        store.submit([put("2")], partial(settled.append, 2), lambda _: settled.append(2))
+        with trio.fail_after(10):
+            while not store.is_settled:
+                await trio.lowlevel.checkpoint()
+        store.on_called_back = lambda: None
+        await commit(store)
+    assert settled == [2]
+    assert len(failed) >= 2
+    assert sorted(rows_on_disk(rows_at)) == ["1", "2"]
+    assert [str(one.exc_info[1]) for one in caplog.records if one.exc_info] == ["internal: a bug in the bus"] * len(
+        failed
+    )
 
 
 # A disk that refuses.
