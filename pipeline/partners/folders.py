@@ -3,7 +3,8 @@
     in/<partner>/       what its node has handed to ours; `taken` and `refused` below have what was looked at
     out/<partner>/      what waits for it; `sent` below has what it has taken
 
-Files that were looked at are kept because they are signed: they are evidence. The oldest go when there are too many.
+Files that were looked at are kept because they are signed: they are evidence. The oldest go when there are too many, or
+they are too large together.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from pipeline.partners.settings import Exchange
 
 KEPT_MAX: Final = 500
 """So many files are kept in each folder of old ones."""
+KEPT_BYTES: Final = 1 << 30
+"""So many bytes are kept there: what a partner hands in must not fill the disk, whatever becomes of it."""
 _DAY_FILE: Final = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})\.(?:(totals|details)|(return)-[0-9]{1,17})")
 USAGE_FILE: Final = re.compile(r"usage-[0-9]{1,17}\.report")
 _ORDER: Final = {"totals": 0, "details": 1, "return": 2}
@@ -67,8 +70,11 @@ def keep(path: Path, fate: str) -> None:
     folder = path.parent / fate
     folder.mkdir(mode=0o700, exist_ok=True)
     path.rename(folder / f"{path.stat().st_mtime_ns}-{path.name}")
-    for old in sorted(folder.iterdir(), key=lambda one: one.name)[:-KEPT_MAX]:
-        old.unlink(missing_ok=True)
+    left_bytes = KEPT_BYTES
+    for number, old in enumerate(sorted(folder.iterdir(), key=lambda one: one.name, reverse=True)):
+        left_bytes -= old.stat().st_size
+        if number >= KEPT_MAX or (number and left_bytes < 0):
+            old.unlink(missing_ok=True)
 
 
 def day_and_step(name: str) -> tuple[str, str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import cast
 
@@ -9,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.lake.tables import Lake
-from pipeline.partners.folders import KEPT_MAX, PartnerFolders, day_and_step, keep
+from pipeline.partners.folders import KEPT_BYTES, KEPT_MAX, PartnerFolders, day_and_step, keep
 from pipeline.serving.exchanging import exchange_of, publish_list
 from pipeline.serving.settings import periods, read_settings
 from protofly.block_list import read_block_list
@@ -96,6 +97,25 @@ def test_files_have_their_order_and_old_ones_go(tmp_path: Path) -> None:
     keep(folders.inbox / "usage-1.report", "taken")
     kept = sorted(path.name for path in (folders.inbox / "taken").iterdir())
     assert (len(kept), kept[0], kept[-1].endswith("-usage-1.report")) == (KEPT_MAX, "0004", True)
+
+
+def test_large_files_that_were_looked_at_do_not_fill_the_disk(tmp_path: Path) -> None:
+    inbox = tmp_path / "in"
+    inbox.mkdir()
+
+    def came_and_refused(number: int, size: int) -> None:
+        path = inbox / f"nonsense-{number}"
+        with path.open("wb") as file:
+            file.truncate(size)
+        os.utime(path, ns=(number, number))
+        keep(path, "refused")
+
+    for number in range(1, 9):
+        came_and_refused(number, KEPT_BYTES // 4)
+    kept = list((inbox / "refused").iterdir())
+    assert sorted(path.name for path in kept) == [f"{number}-nonsense-{number}" for number in (5, 6, 7, 8)]
+    came_and_refused(9, KEPT_BYTES + 1)
+    assert [path.name for path in (inbox / "refused").iterdir()] == ["9-nonsense-9"]
 
 
 @pytest.mark.parametrize("name", ["2026-03-02.totals-1", "2026-03-02.return", "x.totals", "2026-03-02.totals.x", ""])
