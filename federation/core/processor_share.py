@@ -5,68 +5,91 @@ that fills with its share of a core. When the stock is empty, the stub waits bef
 what happens meanwhile makes that exchange larger, and the link slower. Nothing is lost, and the rest of the machine is
 left to others. An exchange costs the node itself something too, so that many short ones do not come for nothing.
 
-The stock belongs to the domain and not to an instance: who is started anew gets no new one. Times are seconds of any
+What a stub asks the node for, such as timers, is work of the node and not of the stub. One request for each message and
+each piece of data that it hears is fair. All others are paid from a second stock, which fills with so many a second.
+
+The stocks belong to the domain and not to an instance: who is started anew gets no new ones. Times are seconds of any
 monotonic clock.
 """
 
 from __future__ import annotations
 
-from enum import Enum
+from typing import Final
 
-from protofly.limits import STUB_CPU_BURST_SECONDS, STUB_CPU_SHARE, STUB_EXCHANGE_US
+from protofly.limits import (
+    STUB_CPU_BURST_SECONDS,
+    STUB_CPU_SHARE,
+    STUB_EXCHANGE_US,
+    STUB_UNASKED_BURST_SECONDS,
+    STUB_UNASKED_PER_SECOND,
+)
 
 _MICROSECONDS = 1e6
 
 
-class ShareChange(Enum):
-    """A change that one exchange made."""
+class Stock:
+    """Something of which one domain gets so much a second.
 
-    USED_UP = "used up"
-    ENOUGH_AGAIN = "enough again"
+    Args:
+        per_second: What it gets.
+        burst_seconds: What it gets in so many seconds may be saved up.
+    """
 
-
-class ProcessorShare:
-    """The stock of one domain."""
-
-    def __init__(self) -> None:
+    def __init__(self, per_second: float, burst_seconds: float) -> None:
+        self._per_second = per_second
+        self._burst_seconds: Final = burst_seconds
         self._is_used_up = False
-        self._share = STUB_CPU_SHARE
-        self._left_seconds = self._most_seconds
+        self._left = self._most
         self._filled_at: float | None = None
 
     @property
-    def share(self) -> float:
-        """The share of a core."""
-        return self._share
+    def _most(self) -> float:
+        return self._per_second * self._burst_seconds
 
-    @share.setter
-    def share(self, share: float) -> None:
-        """Another share counts from now on; what is saved up stays, as far as it may be saved up."""
-        self._left_seconds *= share / self._share
-        self._share = share
-
-    @property
-    def _most_seconds(self) -> float:
-        return self._share * STUB_CPU_BURST_SECONDS
-
-    def take(self, cpu_us: int, now: float) -> ShareChange | None:
-        """Pay for one exchange that took so much in its worker; returns what changed."""
-        self._left_seconds = self._stock(now) - (cpu_us + STUB_EXCHANGE_US) / _MICROSECONDS
+    def take(self, amount: float, now: float) -> None:
+        """Pay for one exchange."""
+        self._left = self._stock(now) - amount
         self._filled_at = now
-        was_used_up, self._is_used_up = self._is_used_up, self._left_seconds < 0 or self.is_used_up(now)
-        if self._is_used_up == was_used_up:
-            return None
-        return ShareChange.USED_UP if self._is_used_up else ShareChange.ENOUGH_AGAIN
+        self._is_used_up = self._left < 0 or self.is_used_up(now)
 
     def is_used_up(self, now: float) -> bool:
         """True from when it was empty until it is half full."""
-        return self._is_used_up and self._stock(now) * 2 < self._most_seconds
+        return self._is_used_up and self._stock(now) * 2 < self._most
 
     @property
     def pause_seconds(self) -> float:
         """How long to wait before the next exchange, after `take`."""
-        return max(0.0, -self._left_seconds / self._share)
+        return max(0.0, -self._left / self._per_second)
 
     def _stock(self, now: float) -> float:
-        filled = 0.0 if self._filled_at is None else (now - self._filled_at) * self._share
-        return min(self._most_seconds, self._left_seconds + filled)
+        filled = 0.0 if self._filled_at is None else (now - self._filled_at) * self._per_second
+        return min(self._most, self._left + filled)
+
+
+class ProcessorShare(Stock):
+    """Seconds of the processor."""
+
+    def __init__(self) -> None:
+        super().__init__(STUB_CPU_SHARE, STUB_CPU_BURST_SECONDS)
+
+    @property
+    def share(self) -> float:
+        """The share of a core."""
+        return self._per_second
+
+    @share.setter
+    def share(self, share: float) -> None:
+        """Another share counts from now on; what is saved up stays, as far as it may be saved up."""
+        self._left *= share / self._per_second
+        self._per_second = share
+
+    def take_us(self, cpu_us: int, now: float) -> None:
+        """Pay for one exchange that took so much in its worker."""
+        self.take((cpu_us + STUB_EXCHANGE_US) / _MICROSECONDS, now)
+
+
+class UnaskedRequests(Stock):
+    """Requests of a stub to the node beyond those for what it hears."""
+
+    def __init__(self) -> None:
+        super().__init__(STUB_UNASKED_PER_SECOND, STUB_UNASKED_BURST_SECONDS)

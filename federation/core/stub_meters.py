@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Final
 
-from federation.core.processor_share import ProcessorShare
+from federation.core.processor_share import ProcessorShare, UnaskedRequests
+from protofly.limits import STUB_UNASKED_PER_SECOND
 from protofly.log_linear import bucket_of, pairs_of
+
+SHARE_REMEDY: Final = "if it works for your users, raise `grant.cpu_share` of its peer entry"
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -15,7 +19,7 @@ Pairs = tuple[tuple[int, int], ...]
 class StubMeters:
     """Counts since the node first needed the domain, and two histograms that `take_histograms` empties.
 
-    `processor` is what its exchanges are paid from.
+    `processor` and `unasked` are what its exchanges are paid from.
     """
 
     calls: int = 0
@@ -27,8 +31,40 @@ class StubMeters:
     log_lines_dropped: int = 0
     paused_us: int = 0
     processor: ProcessorShare = field(default_factory=ProcessorShare)
+    unasked: UnaskedRequests = field(default_factory=UnaskedRequests)
+    _is_short: bool = False
     _exchange_us: Counter[int] = field(default_factory=Counter)
     _exchange_fuel: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def pause_seconds(self) -> float:
+        """How long to wait before the next exchange, until the last one is paid."""
+        return max(self.processor.pause_seconds, self.unasked.pause_seconds)
+
+    def take(self, cpu_us: int, unasked: int, now: float) -> bool:
+        """Pay for one exchange: what it took in its worker, and its requests beyond those for what it heard.
+
+        Returns:
+            True when something was used up by it, or there is enough of everything again.
+        """
+        self.processor.take_us(cpu_us, now)
+        self.unasked.take(unasked, now)
+        was_short, self._is_short = self._is_short, self.is_used_up(now)
+        return self._is_short != was_short
+
+    def is_used_up(self, now: float) -> bool:
+        """True while there is too little of what exchanges are paid from; `now` in seconds of a monotonic clock."""
+        return self.processor.is_used_up(now) or self.unasked.is_used_up(now)
+
+    def shortage(self, now: float) -> str:
+        """What the stub has used up, for operators, and what to do; "" when it has enough of everything."""
+        if self.processor.is_used_up(now):
+            share = f"{self.processor.share:.0%} of a core"
+            return f"its stub has used up its share of the processor, {share}, and has to wait; {SHARE_REMEDY}"
+        if self.unasked.is_used_up(now):
+            most = f"{STUB_UNASKED_PER_SECOND:.0f} a second"
+            return f"its stub asks the node for more than {most} beyond what it hears, and has to wait; ask its author"
+        return ""
 
     def exchanged(self, *, messages: int, elapsed_us: int, fuel: int, cpu_us: int, memory_bytes: int) -> None:
         """One exchange with the sandbox is over; so many of its events were messages for the far end."""

@@ -377,8 +377,8 @@ def reclassify(link: DomainLink, link_class: LinkClass) -> None:
 
 
 def is_throttled(link: DomainLink) -> bool:
-    """True while the stub of a link has used up its share of the processor."""
-    return link.stub.meters.processor.is_used_up(link.now())
+    """True while the stub of a link has used up its share of the processor, or of what it may ask the node for."""
+    return link.stub.meters.is_used_up(link.now())
 
 
 def close_link(link: DomainLink) -> None:

@@ -20,7 +20,6 @@ LOG_LINES_PER_MINUTE = 10
 forgeries, does not fill the log. The link's counters and the audit records have them all."""
 LOG_DETAIL_CHARS = 256
 DETAIL_CHARS = 256
-SHARE_REMEDY = "if it works for your users, raise `grant.cpu_share` of its peer entry"
 _LINES = {"out": "by their stub, which runs here", "in": "by our stub, which runs there"}
 
 Direction = Literal["out", "in"]
@@ -108,14 +107,14 @@ class LinkEvents:
             logger.warning("the link to %s is heard again after %.0f s", self._domain, seconds, extra=self._about)
 
     def throttled(self, detail: str) -> None:
-        """The stub has used up its share of the processor, as `detail` says; without one it has enough again."""
+        """The stub has used up its share of the node, as `detail` says; without one it has enough again."""
         code = Code.STUB_THROTTLED.word if detail else None
         state = "throttled" if detail else "unthrottled"
         self._record(
             StubEvent(ts_us=int(time.time() * 1e6), domain=self._domain, event="state", state=state, code=code)
         )
         if self._log_lines.takes("throttled"):
-            text = f"{Code.STUB_THROTTLED.word}: {detail}; {SHARE_REMEDY}" if detail else "its stub need not wait now"
+            text = f"{Code.STUB_THROTTLED.word}: {detail}" if detail else "its stub need not wait now"
             logger.warning("the link to %s: %s", self._domain, text, extra=self._about)
 
     def broken(self, exc: Exception) -> None:

@@ -16,7 +16,6 @@ import trio
 
 from federation.core.carrier import Carrier, CarrierDown, Convicted, LinkPort
 from federation.core.outbound_queue import OutboundMessage
-from federation.core.processor_share import ShareChange
 from federation.core.stub_grant import WHOLE_GRANT, StubGrant
 from federation.core.stub_meters import StubMeters
 from federation.core.stub_settings import StubSettings
@@ -88,7 +87,7 @@ class StubObserver(StateObserver, Protocol):
     """Follows one instance of a stub."""
 
     def throttled(self, detail: str) -> None:
-        """It has used up its share of the processor, and waits before each exchange; or has enough again: no detail."""
+        """It has used up its share of the node, and waits before each exchange; or has enough again: no detail."""
 
 
 _Result = TypeVar("_Result")
@@ -262,12 +261,14 @@ class HostedStub(Carrier):
             cpu_us=reply.cpu_us,
             memory_bytes=reply.memory_bytes,
         )
-        self._pay(reply.cpu_us)
         share = reply.fuel // len(batch) if batch else 0
         for pending in batch:
             pending.stub_us, pending.fuel = elapsed_us, share
         data = sum(event.op == Event.DATA for event in events[: len(events) - len(batch)])
-        await self._actions.perform(reply.actions, heard=len(batch) + data)
+        try:
+            await self._actions.perform(reply.actions, heard=len(batch) + data)
+        finally:
+            self._pay(reply.cpu_us)
         if reply.fault is not None:
             fault = reply.fault
             self._convict(
@@ -281,8 +282,8 @@ class HostedStub(Carrier):
             raise self.running.fault(fault.code, fault.trap, fault.trap)
 
     async def _wait_for_share(self) -> None:
-        """Wait while the stub has taken more of the processor than its share; a worker that ends is noticed at once."""
-        pause_seconds = self.running.meters.processor.pause_seconds
+        """Wait while the stub has taken more than its share; a worker that ends is noticed at once."""
+        pause_seconds = self.running.meters.pause_seconds
         if pause_seconds:
             began = time.monotonic()
             with trio.move_on_after(pause_seconds):
@@ -290,14 +291,10 @@ class HostedStub(Carrier):
             self.running.meters.paused_us += int((time.monotonic() - began) * 1e6)
 
     def _pay(self, cpu_us: int) -> None:
-        """Take the cost of one exchange from the share of the stub, and report when that is used up."""
-        processor = self.running.meters.processor
-        change = processor.take(cpu_us, time.monotonic())
-        if change is ShareChange.USED_UP:
-            text = f"its stub has used up its share of the processor, {processor.share:.0%} of a core, and has to wait"
-            self._observer.throttled(text)
-        elif change is ShareChange.ENOUGH_AGAIN:
-            self._observer.throttled("")
+        """Take the cost of one exchange from the shares of the stub, and report when one of them is used up."""
+        meters, now = self.running.meters, time.monotonic()
+        if meters.take(cpu_us, self.running.ledger.unasked, now):
+            self._observer.throttled(meters.shortage(now))
 
     def _convict(self, numbers: list[int], trap: str) -> None:
         self.running.meters.traps += 1

@@ -21,7 +21,7 @@ def link_problem(link: DomainLink) -> str:
     if machine.state == "stalled":
         return f"{link.domain} is stalled: {machine.detail}"
     if is_throttled(link):
-        return f"{link.domain} is slow ({Code.STUB_THROTTLED.word}): its stub has used up its share of the processor"
+        return f"{link.domain} is slow ({Code.STUB_THROTTLED.word}): its stub has used up its share of the node"
     return "" if machine.carriers else link.events.trouble
 
 

@@ -22,6 +22,9 @@ from protofly.limits import (
     STUB_LINES_PER_SECOND,
     STUB_REQUESTS_PER_ANSWER,
     STUB_STATES_PER_SECOND,
+    STUB_TIMERS,
+    STUB_UNASKED_BURST_SECONDS,
+    STUB_UNASKED_PER_SECOND,
 )
 from protofly.records import StubEvent
 from sandbox.core.exchange import Action, Event, GuestAction, GuestEvent
@@ -155,3 +158,27 @@ async def test_a_stub_that_has_itself_called_for_ever_gets_its_share_of_the_proc
     assert "grant.cpu_share" in line
     recorded = [(one.state, one.code) for one in rig.bus.records if isinstance(one, StubEvent)]
     assert recorded == [("throttled", "stub-throttled")]
+
+
+async def test_a_stub_that_winds_up_all_its_timers_for_ever_costs_the_node_a_bounded_number_of_them(
+    rig: StubRig, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert autojump_clock.autojump_threshold == 0
+    monkeypatch.setattr(hosted_stub, "time", SimpleNamespace(monotonic=trio.current_time))
+    monkeypatch.setattr(rig.link, "now", trio.current_time)
+    wound_up = 0
+
+    def wind_up(event: GuestEvent) -> list[GuestAction]:
+        nonlocal wound_up
+        numbers = range(1, STUB_TIMERS + 1) if event.op == Event.START else [event.arg] * 8
+        wound_up += len(numbers)
+        return [act(Action.SET_TIMER, number, A_MILLISECOND) for number in numbers]
+
+    async with rig.running(ScriptedProcess(wind_up)):
+        await trio.sleep(60)
+        assert wound_up > STUB_UNASKED_PER_SECOND * 60
+        assert wound_up < STUB_UNASKED_PER_SECOND * (60 + STUB_UNASKED_BURST_SECONDS) + STUB_REQUESTS_PER_ANSWER
+        assert rig.meters.is_used_up(trio.current_time())
+    assert rig.fault is None
+    [line] = [one for one in caplog.messages if Code.STUB_THROTTLED.word in one]
+    assert "beyond what it hears" in line

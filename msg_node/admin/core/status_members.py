@@ -223,7 +223,7 @@ _LINKS = StatusSection(
         StatusMember("links[].usage.cpu_us", _INTEGER, "CPU time that it used, in microseconds"),
         StatusMember("links[].usage.memory_bytes", _INTEGER, "Most memory that an instance had"),
         StatusMember("links[].usage.log_lines_dropped", _INTEGER, "Lines of its log beyond what it may write"),
-        StatusMember("links[].usage.paused_us", _INTEGER, "Time that it waited for its share of the processor"),
+        StatusMember("links[].usage.paused_us", _INTEGER, "Time that it waited for its share of the node"),
         StatusMember("links[].cache", _TEXT, "`hit` if the last contact began with documents of the cache, or `miss`"),
         StatusMember("links[].steps[].name", _TEXT, "A step of the last contact", "there was one"),
         StatusMember("links[].steps[].ms", _NUMBER, "How long it took, in milliseconds", "there was one"),
