@@ -10,7 +10,7 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import product
@@ -116,17 +116,17 @@ async def measure(settings: Settings, folder: Path, rounds: int) -> dict[tuple[s
     return runs
 
 
-def remove_nodes(settings: Settings) -> None:
-    """Remove what the nodes have left in the engine: sessions whose runtimes could come back."""
+def remove_nodes(settings: Settings, all_names: Sequence[str] = NAMES) -> None:
+    """Remove what nodes have left in the engine: sessions whose runtimes could come back."""
     engine, names_engine = open_engine(settings), open_engine(settings)
     assert engine is not None
     assert names_engine is not None
     with engine.transaction() as connection:
         for table in ("trapezoid_row", "trapezoid_claim"):
-            connection.execute(f"DELETE FROM {table} WHERE node = ANY(%s)".encode(), (list(NAMES),))  # noqa: S608  ours
+            connection.execute(f"DELETE FROM {table} WHERE node = ANY(%s)".encode(), (list(all_names),))  # noqa: S608  ours
     engine.close()
     names = Names(names_engine)
-    for name in NAMES:
+    for name in all_names:
         names.remove(name)
     names.close()
 
