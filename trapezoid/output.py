@@ -26,9 +26,9 @@ NOT_RECORDED: Final = "no: no node runs, and only it writes audit records (admin
 """What commands say of the audit records about a change that they made in files by themselves."""
 
 EXIT_CODES: Final = {
-    0: "Done. What was asked for holds.",
-    FOUND_WANTING: "Done, with a finding: a problem, a denial, a broken promise, nothing that fits, or a question that "
-    "was not answered with yes.",
+    0: "Done, without findings.",
+    FOUND_WANTING: "Done, with a finding: a problem, a denial, a broken promise, no match, or a confirmation "
+    "that was not given.",
     CANNOT: "Failed: the command line is wrong, the request was refused, or a file, node or domain could not be used. "
     "The last line on standard error says why, with a code.",
     LOST_MESSAGES: "Not complete: the node stopped and messages were lost or changes were not stored, or records that "

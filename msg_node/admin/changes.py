@@ -199,7 +199,7 @@ def drain_stub(node: Administered, arguments: Arguments, _by: str) -> Plan:
 
 
 def restart_stub(node: Administered, arguments: Arguments, _by: str) -> Plan:
-    """Stop the stub of a domain at once, and start it anew."""
+    """Restart the stub of a domain at once."""
     link = _link_of(node, arguments)
     before = {"state": link.stub.state, "worker_pid": link.stub.worker_pid}
     return Plan(before, {"state": "starting"}, lambda: _restart(node, link.domain))
@@ -215,7 +215,7 @@ def forbid_stub(node: Administered, arguments: Arguments, by: str) -> Plan:
 
 
 def allow_stub(node: Administered, arguments: Arguments, _by: str) -> Plan:
-    """Let a forbidden stub or module run again."""
+    """Allow a forbidden stub or module to run again."""
     return _lifting(node, Restricted.STUB, _stub_or_module(arguments))
 
 
@@ -304,7 +304,7 @@ def _restart(node: Administered, domain: str) -> None:
 
 
 def set_gate(node: Administered, arguments: Arguments, by: str) -> Plan:
-    """Let what one domain sends to another pass, or not, for a time."""
+    """Permit or deny messages from one domain to another for a time."""
     now = time.time()
     if ("for" in arguments) is ("until" in arguments):
         raise PeerError(Code.BAD_BODY, "a gate is for a time: give `for` or `until`")

@@ -174,7 +174,7 @@ async def activate(node: Administered, arguments: Arguments, by: str, credential
 
 
 async def roll_back(node: Administered, _arguments: Arguments, by: str) -> Plan:
-    """Put in force what was before. Raises as `activate`."""
+    """Restore the policies that were in force before. Raises as `activate`."""
     now = node.policies.in_force.active
     if now.before is None:
         raise PeerError(Code.NO_SUCH_BUNDLE, "no other policies were in force before these")

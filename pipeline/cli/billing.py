@@ -118,7 +118,7 @@ def bill_of_theirs(
     answer: Answer,
     json: Json = False,
 ) -> None:
-    """Verify a partner's bill, compare it with our own records (--lake), and return what is wrong. Needs no Spark."""
+    """Verify a partner's bill, compare it with our own records (--lake), and return objections. Needs no Spark."""
     terminal = Terminal(as_json=json)
     with errors_reported(as_json=json):
         from pipeline.jobs import their_bill as job
@@ -218,7 +218,7 @@ class ReturnedBy:
 def bill_returned(
     file: Annotated[Path, typer.Argument(help="Return of the partner.")], spark: SparkOptions, by: ReturnedBy
 ) -> None:
-    """Take in what a partner returns of a bill of ours: which documents, for what reasons."""
+    """Import a partner's return of our bill: the documents and the reasons."""
     with errors_reported(as_json=spark.json):
         read = by.reader(file)
 

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from pipeline.segments.declarations import Declaration
 
 app = typer.Typer(
-    cls=Commands, help="Declare what silent nodes wrote, with a reason; the lake keeps it.", no_args_is_help=True
+    cls=Commands,
+    help="Declare until when silent nodes wrote records, with a reason; the lake keeps it.",
+    no_args_is_help=True,
 )
 Node = Annotated[str, typer.Argument(help="Name of the node, such as mn-1.a.example.")]
 Why = Annotated[str, typer.Option(help="Reason; it is kept with the account that runs the command.")]
@@ -27,7 +29,7 @@ Why = Annotated[str, typer.Option(help="Reason; it is kept with the account that
 @app.command()
 @grouped
 def retire(node: Node, spark: SparkOptions, why: Why) -> None:
-    """Declare that a node was shut down for good: what it has not written by now it never will."""
+    """Declare that a node was shut down for good and will write no more records."""
     from pipeline.segments.declarations import Declaration
 
     _enter(spark, node, Declaration.RETIRED, why)
@@ -52,7 +54,7 @@ def vouch(
 @app.command()
 @grouped
 def withdraw(node: Node, spark: SparkOptions, why: Why) -> None:
-    """Take back what was declared about a node, for example because it runs again."""
+    """Withdraw a declaration about a node, for example because it runs again."""
     from pipeline.segments.declarations import Declaration
 
     _enter(spark, node, Declaration.WITHDRAWN, why)
@@ -60,7 +62,7 @@ def withdraw(node: Node, spark: SparkOptions, why: Why) -> None:
 
 @app.command("list")
 def list_(lake: LakeOption, json: Json = False) -> None:
-    """List what was declared, by whom and why. Needs no Spark."""
+    """List the declarations with author and reason. Needs no Spark."""
     terminal = Terminal(as_json=json)
     with errors_reported(as_json=json):
         from pipeline.jobs import nodes as job

@@ -249,7 +249,7 @@ def usage(
     target: ReportTarget,
     domain: Domain = "",
 ) -> None:
-    """Report senders of a partner that sent us very much in the last hours, signed and without addresses."""
+    """Report a partner's senders with very high usage in the last hours, signed and without addresses."""
     with errors_reported(as_json=spark.json):
         from pipeline.jobs.usage import watched_period
         from pipeline.partners.keys import load_signing_key
@@ -286,7 +286,7 @@ def usage_of_ours(
     ],
     domain: Domain = "",
 ) -> None:
-    """Find the senders that a partner's report of high usage is about in our own records."""
+    """Find the senders named by a partner's report of high usage in our own records."""
     with errors_reported(as_json=spark.json):
         from pipeline.partners.keys import public_key
 

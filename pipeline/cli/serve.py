@@ -75,7 +75,7 @@ def exchange(
     settings: Annotated[Path, typer.Option("--settings", metavar="FILE", help="Settings of `serve`: a TOML file.")],
     runs: ExchangeRun,
 ) -> None:
-    """Exchange extracts with all partners of the settings, as far as it goes now: one round of what `serve` does."""
+    """Exchange extracts with all partners of the settings once, as `serve` does in each round."""
     with errors_reported(as_json=runs.json):
         from pipeline.lake.store_path import location
         from pipeline.serving.exchanging import exchange_of

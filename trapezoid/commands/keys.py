@@ -71,7 +71,7 @@ def policy(keys: Keys, json: Json = False) -> None:
 def state(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The file, for storage.key_file.")], json: Json = False
 ) -> None:
-    """Create a key that encrypts the state of a node, in front of those that the file has: it seals, all of them open.
+    """Create a key that encrypts the state of a node, and put it first in the file: it encrypts, all keys decrypt.
 
     The next start of the node seals the state with it; older keys may be removed then.
     """

@@ -14,7 +14,7 @@ Further = Annotated[list[str] | None, typer.Option("--name", metavar="HOST", hel
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 app = typer.Typer(
-    help="Make certificates: by an authority of your own, for laboratories and devices, or requests for a real one.",
+    help="Create certificates with your own authority, for laboratories and devices, or requests for a real one.",
     no_args_is_help=True,
 )
 
@@ -77,7 +77,7 @@ def client(
     days: Annotated[int, typer.Option(help="Life of the certificate.", min=1, max=825)] = 30,
     json: Json = False,
 ) -> None:
-    """Issue a certificate by which a runtime proves who it is; `client_ca` in the settings is then ca.pem."""
+    """Issue a certificate that authenticates a runtime; set `client_ca` in the settings to ca.pem."""
     with errors_reported(as_json=json):
         from trapezoid import tls_authority
 

@@ -71,7 +71,7 @@ class _LabGroup(TyperGroup):
 
 app = typer.Typer(
     cls=_LabGroup,
-    help="Run domains of your own on loopback, and test how they federate. `lab DIR` makes two and starts them.",
+    help="Run your own domains on loopback, and test how they federate. `lab DIR` creates and starts two.",
     no_args_is_help=True,
 )
 
@@ -111,7 +111,7 @@ def init(
 
 @app.command()
 def up(folder: Folder, *, json: Json = False) -> None:
-    """Start what does not run, then send a request between each two domains. Exits with 1 if one is not answered."""
+    """Start the stopped parts, then send a request between each two domains. Exits with 1 if one is not answered."""
     import trio
 
     async def start_and_ask() -> tuple[list[DomainState], list[Exchange]]:
@@ -317,7 +317,7 @@ def run(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Run a scene from nothing to its verdict. Exits with 1 if a promise is broken, or nothing tested it."""
+    """Run a scene in new domains and judge it. Exits with 1 if a promise is broken or was not tested."""
     with errors_reported(as_json=json):
         from interop.lab.report import as_json, print_report
         from interop.lab.scene_file import load_scene, scene_path

@@ -67,7 +67,7 @@ def members(config: Config, json: Json = False) -> None:
 
 @app.command()
 def remove(config: Config, name: Annotated[str, typer.Argument(help="Name of the node.")], json: Json = False) -> None:
-    """Forget a node of this domain that has stopped in order and owns nothing in the engine."""
+    """Delete the name of a node that has stopped in order and owns no rows in the engine."""
     with errors_reported(as_json=json):
         from msg_node.settings.load import load_settings
         from trapezoid.check_cluster import remove_member
@@ -120,7 +120,7 @@ def links(config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after:
 
 @app.command()
 def stubs(config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after: After = 0, json: Json = False) -> None:
-    """List the stubs of other domains that run here or did, with --json with their last states."""
+    """List the stubs of other domains that run or ran here; --json adds their last states."""
     columns = ("domain", "state", "since", "version", "worker_pid", "update", "detail")
     _list(config, "stubs", _page(where, limit, after), columns, as_json=json)
 
@@ -203,7 +203,7 @@ def policy_bundles(
 def quarantined(
     config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after: After = 0, json: Json = False
 ) -> None:
-    """List messages in quarantine: those that killed a stub, and copies that rules wanted; the oldest first."""
+    """List messages in quarantine, oldest first: those that crashed a stub, and copies that rules asked for."""
     columns = ("message", "why", "time", "from", "to", "type", "passed", "size_bytes")
     _list(config, "quarantine", _page(where, limit, after), columns, as_json=json)
 
@@ -244,7 +244,7 @@ def recordings(
 def quotas(
     config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after: After = 0, json: Json = False
 ) -> None:
-    """Show the bounds of the node, and how much of each is taken."""
+    """Show the bounds of the node, and how much of each is used."""
     _list(config, "quotas", _page(where, limit, after), ("bound", "taken", "most", "share"), as_json=json)
 
 
@@ -267,7 +267,7 @@ def groups(
 def limits(
     config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after: After = 0, json: Json = False
 ) -> None:
-    """List what was counted for limits of rules, those with the most messages first."""
+    """List the counts for limits of rules, most messages first."""
     columns = ("limit", "who", "per", "messages", "most_messages", "bytes", "most_bytes", "until")
     _list(config, "limits", _page(where, limit, after), columns, as_json=json)
 
@@ -284,7 +284,7 @@ def queues(
 def restrictions(
     config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after: After = 0, json: Json = False
 ) -> None:
-    """List what operators have forbidden: domains, runtimes, stubs; each with its end."""
+    """List the domains, runtimes and stubs that operators have forbidden, each with its end."""
     columns = ("what", "subject", "aliases", "until", "since", "by", "reason")
     _list(config, "restrictions", _page(where, limit, after), columns, as_json=json)
 
@@ -305,13 +305,13 @@ def log(
 
 @app.command()
 def status(config: Config, json: Json = False) -> None:
-    """Show everything that the page /status shows, without a site."""
+    """Show the data of /status; works without a site."""
     _facts(config, "status", {}, as_json=json)
 
 
 @app.command()
 def summary(config: Config, json: Json = False) -> None:
-    """Show the node at a glance: counts, what is wrong, what will be."""
+    """Show a summary of the node: counts, current and coming problems."""
     _facts(config, "summary", {}, as_json=json)
 
 

@@ -62,7 +62,7 @@ def user_password(
 
 @user_app.command("disable")
 def user_disable(name: Name, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
-    """Let a user log in no more, and end all log-ins."""
+    """Forbid a user to log in, and end all log-ins."""
     change_node(config, "user disable", {"name": name}, dry_run=dry_run, as_json=json)
 
 
@@ -99,7 +99,7 @@ class Asked:
 @client_app.command("add")
 @grouped
 def client_add(name: Name, config: Config, client: NewClient, asked: Asked) -> None:
-    """Add a client, and print its token, which nobody can read again."""
+    """Add a client, and print its token once; only its hash is stored."""
     change_node(config, "client add", _arguments(name, client), dry_run=asked.dry_run, as_json=asked.json)
 
 
@@ -112,7 +112,7 @@ def client_enrol(
     asked: Asked,
     within: Annotated[str, typer.Option("--within", metavar="TIME", help="How long the code counts.")] = "",
 ) -> None:
-    """Add a client that gets its token by itself, and print the code for that, which counts once."""
+    """Add a client that fetches its own token, and print the code for that, valid once."""
     given = {**_arguments(name, client), "within": within}
     change_node(config, "client enrol", given, dry_run=asked.dry_run, as_json=asked.json)
 
@@ -144,7 +144,7 @@ def client_token(name: Name, config: Config, for_: Life = "", dry_run: DryRun = 
 
 @client_app.command("disable")
 def client_disable(name: Name, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
-    """Let a client open no session, and end those that it has."""
+    """Forbid a client to open sessions, and end those that it has."""
     change_node(config, "client disable", {"name": name}, dry_run=dry_run, as_json=json)
 
 

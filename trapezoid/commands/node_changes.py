@@ -31,7 +31,7 @@ stub_app = typer.Typer(help="Stop, restart and forbid stubs of other domains, ap
 _MOMENTS = frozenset({"since", "until"})
 _EMPTY: tuple[object, ...] = (None, "", [], {})
 
-gate_app = typer.Typer(help="Let what one domain sends to another pass, or not, for a time.", no_args_is_help=True)
+gate_app = typer.Typer(help="Permit or deny messages from one domain to another for a time.", no_args_is_help=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class GateTerm:
 @gate_app.command("set")
 @grouped
 def gate_set(gate: GateOptions, config: Config, term: GateTerm, dry_run: DryRun = False, json: Json = False) -> None:
-    """Set a gate for a time, above all rules; --for or --until says how long. It survives a restart."""
+    """Set a gate that overrides all rules, for a time given by --for or --until. It survives a restart."""
     change_node(config, "gate set", {**gate.arguments(), **term.arguments()}, dry_run=dry_run, as_json=json)
 
 
@@ -123,14 +123,14 @@ def peer_retrust(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Replace the trust in a domain that lost its keys; its links begin anew. `trapezoid peer retrust` asks first."""
+    """Replace the trust in a domain that lost its keys; its links restart. `trapezoid peer retrust` asks first."""
     arguments = {"domain": domain, "fingerprint": fingerprint}
     change_node(config, "peer retrust", arguments, dry_run=dry_run, as_json=json)
 
 
 @peer_app.command("forget")
 def peer_forget(domain: Domain, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
-    """Undo an unused retrust; otherwise forget the keys of a domain, and a pinned stub. Its links begin anew."""
+    """Undo an unused retrust; otherwise delete the keys of a domain, and a pinned stub. Its links restart."""
     change_node(config, "peer forget", {"domain": domain}, dry_run=dry_run, as_json=json)
 
 
@@ -142,7 +142,7 @@ def stub_drain(domain: Domain, config: Config, dry_run: DryRun = False, json: Js
 
 @stub_app.command("restart")
 def stub_restart(domain: Domain, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
-    """Stop the stub of a domain at once, and start it anew."""
+    """Restart the stub of a domain at once."""
     change_node(config, "stub restart", {"domain": domain}, dry_run=dry_run, as_json=json)
 
 
@@ -150,7 +150,7 @@ def stub_restart(domain: Domain, config: Config, dry_run: DryRun = False, json: 
 def stub_forbid(
     what: StubOrModule, config: Config, for_: For = "", reason: Reason = "", dry_run: DryRun = False, json: Json = False
 ) -> None:
-    """Let the stub of a domain, or a module of any domain, not run here. It survives a restart.
+    """Forbid the stub of a domain, or a module of any domain, to run here. It survives a restart.
 
     Links that the domain's own node opens go on.
     """
@@ -160,7 +160,7 @@ def stub_forbid(
 
 @stub_app.command("allow")
 def stub_allow(what: StubOrModule, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
-    """Let a forbidden stub or module run again."""
+    """Allow a forbidden stub or module to run again."""
     change_node(config, "stub allow", _stub_or_module(what), dry_run=dry_run, as_json=json)
 
 
@@ -182,7 +182,7 @@ def stub_pin(
 
 @stub_app.command("approve")
 def stub_approve(domain: Domain, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
-    """Let versions of the stub of a domain run that are held, or have failed here."""
+    """Allow held or failed versions of the stub of a domain to run here."""
     change_node(config, "stub approve", {"domain": domain}, dry_run=dry_run, as_json=json)
 
 
@@ -190,7 +190,7 @@ def stub_approve(domain: Domain, config: Config, dry_run: DryRun = False, json: 
 def stub_roll_back(
     domain: Domain, config: Config, reason: Reason = "", dry_run: DryRun = False, json: Json = False
 ) -> None:
-    """Go back to the version before the running one, which is not tried again here until `stub approve`."""
+    """Return to the previous version; the current one is not tried again here until `stub approve`."""
     change_node(config, "stub roll-back", {"domain": domain, "reason": reason}, dry_run=dry_run, as_json=json)
 
 
@@ -202,7 +202,7 @@ def kick(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """End the sessions of a runtime at once, with all that they hold."""
+    """End the sessions of a runtime at once, and release everything they hold."""
     change_node(config, "kick", {"runtime": runtime, "ban": ban, "reason": reason}, dry_run=dry_run, as_json=json)
 
 
@@ -212,7 +212,7 @@ def unban(runtime: Runtime, config: Config, dry_run: DryRun = False, json: Json 
 
 
 def reload(config: Config, dry_run: DryRun = False, json: Json = False) -> None:
-    """Take changed settings over, all or nothing: peers, lists, rates, policies, certificates. Shows what differs."""
+    """Apply changed settings, all or none: peers, lists, rates, policies, certificates. Shows the differences."""
     change_node(config, "reload", {}, dry_run=dry_run, as_json=json)
 
 

@@ -22,7 +22,7 @@ def create(group: GroupName, config: Config, dry_run: DryRun = False, json: Json
 
 @app.command()
 def remove(group: GroupName, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
-    """Remove a group to which no policies in force refer."""
+    """Remove a group that no policy in force refers to."""
     change_node(config, "group remove", {"group": group}, dry_run=dry_run, as_json=json)
 
 
@@ -34,5 +34,5 @@ def add(group: GroupName, member: Member, config: Config, dry_run: DryRun = Fals
 
 @app.command()
 def take(group: GroupName, member: Member, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
-    """Take a member out of a group; it counts no more from the next message on."""
+    """Remove a member from a group, from the next message on."""
     change_node(config, "group take", {"group": group, "member": member}, dry_run=dry_run, as_json=json)

@@ -26,7 +26,7 @@ app = typer.Typer(help="Add bundles of policies, put them in force, roll back.",
 
 @app.command()
 def active(config: Config, json: Json = False) -> None:
-    """Show which policies are in force, since when, and what was before."""
+    """Show the policies in force, since when, and the previous ones."""
     facts = _ask(config, "policy active", {}, as_json=json)
     if json:
         print_json(facts)
@@ -101,25 +101,25 @@ def activate_bundle(
 
 @app.command("roll-back")
 def roll_back(config: Config, dry_run: DryRun = False, json: Json = False) -> None:
-    """Put in force what was before."""
+    """Restore the policies that were in force before."""
     _change(config, "policy roll-back", {}, dry_run=dry_run, as_json=json)
 
 
 @app.command()
 def remove(bundle: BundleName, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
-    """Forget a bundle that is not in force."""
+    """Delete a bundle that is not in force."""
     _change(config, "policy remove", {"bundle": bundle}, dry_run=dry_run, as_json=json)
 
 
 @app.command()
 def confirm(proposal: ProposalName, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
-    """Make a change of policies that another person has proposed, where the settings ask for two."""
+    """Confirm a change of policies that another person has proposed (`policy.two_persons`)."""
     _change(config, "policy confirm", {"proposal": proposal}, dry_run=dry_run, as_json=json)
 
 
 @app.command()
 def withdraw(proposal: ProposalName, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
-    """Forget a proposed change of policies."""
+    """Withdraw a proposed change of policies."""
     _change(config, "policy withdraw", {"proposal": proposal}, dry_run=dry_run, as_json=json)
 
 

@@ -14,7 +14,7 @@ MessageNames = Annotated[
     str, typer.Argument(metavar="MESSAGE", help="Its name, as `list` shows it, or FOLDER/* for all of a folder.")
 ]
 
-app = typer.Typer(help="Look through messages in quarantine, send them on, remove them.", no_args_is_help=True)
+app = typer.Typer(help="List, show, release and delete messages in quarantine.", no_args_is_help=True)
 
 
 @app.command()
@@ -27,7 +27,7 @@ def show(message: MessageName, config: Config, json: Json = False) -> None:
 
 @app.command()
 def release(message: MessageName, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
-    """Send a message on its way again, past the gates of today; it is removed when it was taken."""
+    """Send a message again through the current gates; it is removed from quarantine once accepted."""
     change_node(config, "quarantine release", {"message": message}, dry_run=dry_run, as_json=json)
 
 

@@ -10,7 +10,7 @@ import typer
 from pipeline.cli.option_groups import grouped
 from trapezoid.commands.node_changes import Config, DryRun, Json, Reason, change_node
 
-app = typer.Typer(help="Record what passes the node, for `trapezoid lab replay`.", no_args_is_help=True)
+app = typer.Typer(help="Record messages at the node, for `trapezoid lab replay`.", no_args_is_help=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class RecordingOptions:
 @app.command()
 @grouped
 def start(config: Config, options: RecordingOptions, dry_run: DryRun = False, json: Json = False) -> None:
-    """Record what passes between two sides. The settings need a section `recording`; each use is an audit record."""
+    """Record messages between two sides. The settings need a section `recording`; each use is an audit record."""
     change_node(config, "recording start", options.arguments(), dry_run=dry_run, as_json=json)
 
 

@@ -134,7 +134,7 @@ def check(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Try everything that federation with a domain needs, step by step; changes nothing. Exits with 1 if broken."""
+    """Test each step of federation with a domain, without changing anything. Exits with 1 if a step fails."""
     with errors_reported(as_json=json):
         import trio
 

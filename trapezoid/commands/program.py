@@ -204,7 +204,7 @@ def config_dns_sd(
     *,
     json: Json = False,
 ) -> None:
-    """Print what lets runtimes in a network find this node (DNS-SD): records of a zone, or a file of a responder."""
+    """Print the DNS-SD records by which runtimes find this node: for a zone, or as a file for a responder."""
     with errors_reported(as_json=json):
         from msg_node.settings.load import load_settings
         from protofly.printable import escaped

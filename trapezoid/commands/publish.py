@@ -202,7 +202,7 @@ _add_entry_command("policy", "Publish a policy that owners may name for their ob
 
 @app.command("list")
 def list_published(site: Site, *, json: Json = False) -> None:
-    """List what the catalogue of a site folder holds."""
+    """List the entries in the catalogue of a site folder."""
     with errors_reported(as_json=json):
         from msg_node.site.publication import SiteFolder
         from trapezoid.catalogue_entries import list_entries
@@ -218,7 +218,7 @@ def remove(
     *,
     json: Json = False,
 ) -> None:
-    """Take an entry out of the catalogue. Stubs are not removed: they are replaced, or their module is revoked."""
+    """Remove an entry from the catalogue. Stubs cannot be removed: replace them, or revoke their module."""
     with errors_reported(as_json=json):
         import msgspec
 

@@ -216,7 +216,7 @@ class ChangeFilters:
 @app.command()
 @grouped
 def changes(source: Source, filters: ChangeFilters, period: Period, *, limit: Limit = 50, json: Json = False) -> None:
-    """Print what operators changed, oldest first: who, what, before and after. Exits with 1 if there is nothing.
+    """Print changes by operators, oldest first: actor, operation, before and after. Exits with 1 if there are none.
 
     Alarms, and changes that ended by themselves, are among them.
     """
@@ -247,7 +247,7 @@ def hash_(
     config: Annotated[Path, typer.Option(metavar="FILE", help="Configuration file of the node.")],
     json: Json = False,
 ) -> None:
-    """Print how the node's records name an address: its keyed hash, as in the tables of the pipeline."""
+    """Print the keyed hash of an address, as the node's records and the pipeline's tables have it."""
     with errors_reported(as_json=json):
         from protofly.address import canonical_key
         from protofly.errors import SettingsError

@@ -144,7 +144,7 @@ def export_state(config: Config, file: Copy, json: Json = False) -> None:
 
 @app.command("import")
 def import_state(config: Config, file: Copy, json: Json = False) -> None:
-    """Restore a copy into a data folder that has no state yet."""
+    """Restore an exported state into a data folder without state."""
     with errors_reported(as_json=json):
         from msg_node.settings.load import load_settings
         from trapezoid import node_state

@@ -20,7 +20,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _UNPROVED = "it reports `live` before the peer is verified: publish it with --no-auth, or --range if it interworks"
 
-app = typer.Typer(help="Begin, build, run, check, certify and pack protostubs.", no_args_is_help=True)
+app = typer.Typer(help="Create, build, run, check, certify and pack protostubs.", no_args_is_help=True)
 app.command()(stub_run.run)
 app.command()(stub_tests.certify)
 app.command()(stub_tests.bench)
@@ -36,7 +36,7 @@ def new(
     folder: Annotated[Path, typer.Option(metavar="DIR", help="Where the folder is made.")] = Path(),
     json: Json = False,
 ) -> None:
-    """Begin a stub: a folder with a source that works, its cases for `stub run --script`, and the next commands."""
+    """Create a stub project: a working source, cases for `stub run --script`, and the next commands."""
     with errors_reported(as_json=json):
         from stubkit.new import new_stub
 

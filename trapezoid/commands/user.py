@@ -76,7 +76,7 @@ def password(name: Name, config: Config, stdin: Piped = False, json: Json = Fals
 
 @app.command()
 def disable(name: Name, config: Config, json: Json = False) -> None:
-    """Let a user log in no more, and end all log-ins."""
+    """Forbid a user to log in, and end all log-ins."""
     with errors_reported(as_json=json):
         import time
 
