@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msg_node.admin.expiry_watch import ExpiryWatch
 from msg_node.kernel.expiry import Expiry, ExpiryState, Term, TermKind, judge, judge_all, news
 from protofly.errors import SettingsError
+from protofly.limits import CLOCK_SKEW_SECONDS
 
 DAY = 86_400.0
 START = 1_800_000_000.0
@@ -46,6 +47,11 @@ def manifest(days: float = 180, name: str = "link") -> Term:
 def test_a_term_is_judged_by_what_is_left_of_it(life_days: float, left_days: float, state: ExpiryState) -> None:
     term = manifest(life_days)
     assert judge(term, term.ends_at - left_days * DAY).state is state
+
+
+def test_a_term_that_begins_within_the_skew_of_clocks_is_not_early() -> None:
+    assert judge(manifest(), START - CLOCK_SKEW_SECONDS).state is ExpiryState.VALID
+    assert judge(manifest(), START - CLOCK_SKEW_SECONDS - 1).state is ExpiryState.EARLY
 
 
 def test_an_expiry_says_what_ends_when_and_what_to_do_and_no_file_name() -> None:

@@ -48,3 +48,7 @@ def test_a_node_that_has_said_nothing_yet_counts_nothing() -> None:
     assert {name: getattr(figures, name) for name in figures.__struct_fields__} == dict.fromkeys(
         figures.__struct_fields__, 0
     )
+
+
+def test_published_stubs_of_the_reference_nodes_speak_all_but_https_and_mqtt() -> None:
+    assert {one for one in Dialect if not one.is_of_old_nodes} == {Dialect.HTTPS, Dialect.MQTT}
