@@ -16,6 +16,14 @@ from msgspec import Struct
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from benchmarks.pipeline.kernel_jobs import (
+    days_in_kernel,
+    days_in_sql,
+    messages_in_kernel,
+    messages_in_sql,
+    senders_in_kernel,
+    senders_in_sql,
+)
 from benchmarks.pipeline.oracle import answer, numbers, open_oracle, statement
 from benchmarks.pipeline.spools import (
     IN_COLUMNS,
@@ -251,9 +259,14 @@ SHAPES: Final = (
     # The same hours in Spark's own SQL: what the kernel saves.
     Shape(name="settle-hourly-sql", bar_cpu_s=None, spark=_settle_in_spark_sql, is_sql=True),
     Shape(name="settle", bar_cpu_s=None, spark=_settle_job, duckdb=_settle_days_on_duckdb),
+    Shape(name="days", bar_cpu_s=None, spark=days_in_kernel, after="settle"),
+    Shape(name="days-sql", bar_cpu_s=None, spark=days_in_sql, is_sql=True, after="settle"),
     Shape(name="baselines", bar_cpu_s=None, spark=_baselines_on_spark, after="settle"),
     Shape(name="baselines-sql", bar_cpu_s=None, spark=_baselines_in_spark_sql, is_sql=True, after="settle"),
     Shape(name="reconcile", bar_cpu_s=30.0, spark=_reconcile_on_spark, duckdb=_reconcile_on_duckdb),
+    # All messages at level two, of which `reconcile` sees the disputed ones.
+    Shape(name="messages", bar_cpu_s=None, spark=messages_in_kernel),
+    Shape(name="messages-sql", bar_cpu_s=None, spark=messages_in_sql, is_sql=True),
     # Spark takes in columns, and DuckDB the same records in lines, which it can read.
     Shape(
         name="ingest",
@@ -279,6 +292,8 @@ SHAPES: Final = (
         is_sql=True,
         after="ingest",
     ),
+    Shape(name="senders", bar_cpu_s=None, spark=senders_in_kernel, lake=INGESTED, after="ingest"),
+    Shape(name="senders-sql", bar_cpu_s=None, spark=senders_in_sql, lake=INGESTED, is_sql=True, after="ingest"),
     # 20 M decisions at 200,000 in a second on a core.
     Shape(name="replay", bar_cpu_s=100.0, spark=replay_on_spark, lake=INGESTED, after="ingest"),
 )
