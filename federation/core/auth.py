@@ -34,7 +34,7 @@ _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
 
 
 class StubIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """Which stub speaks for us, as a claim."""
+    """The stub that a proof names as ours; a claim, not verified by us."""
 
     name: _Text
     serial: int

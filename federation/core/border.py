@@ -74,7 +74,7 @@ def _hops(via: bytes) -> list[str]:
 
 
 class HopBound:
-    """How many nodes a message may pass: `most`. Who holds one sees another number from the next message on."""
+    """The bound on nodes that a message may pass, `most`. A change applies to all holders from the next message on."""
 
     __slots__ = ("most",)
 
@@ -269,7 +269,7 @@ def aged_crossing(wire: bytes, ttl_seconds: float) -> tuple[bytes, bytes]:
 
 
 class KnownHops(NamedTuple):
-    """What `via` named when it was judged last: as it stands in a body, how a text with it ends, how many it names."""
+    """The last judged value of `via`: as it stands in a body, how a text with it ends, how many it names."""
 
     via: bytes
     end: bytes
@@ -398,9 +398,9 @@ def _with_members(message: Message, members: bytes) -> tuple[bytes, bytes]:
 
 
 def trailer(text: bytes, end: bytes) -> tuple[int, bytes] | None:
-    """Where the trailer of another node like ours begins in a text that ends with it, and the id in it.
+    """Find the trailer that another Trapezoid node appended to a text.
 
-    `end` is what follows the id, b"" if that is not known.
+    Returns its start and the id in it. `end` is the text after the id, b"" if unknown.
     """
     id_end = len(text) - len(end)
     start = id_end - TRAILER_BYTES

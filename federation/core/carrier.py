@@ -21,18 +21,18 @@ class Carrier(ABC):
     """Takes messages from a queue to the far end."""
 
     channel: str
-    """How it reaches the far end, for records: "stub" or "peer"."""
+    """The channel to the far end, for records: "stub" or "peer"."""
     origin: str = ""
-    """Who opened it, when that was the far end: the same one that comes again has lost the older carrier."""
+    """The far end that opened it, "" if we did. A second carrier with the same origin replaces the older one."""
 
     @property
     def direction(self) -> Literal["out", "in"]:
-        """Who opened it, for records: we, or the far end."""
+        """The side that opened it, for records: ours or the far end's."""
         return "out" if self.channel == "stub" else "in"
 
     @property
     def heard_seconds(self) -> float:
-        """When anything came from the far end last, in monotonic seconds; 0 for never."""
+        """Monotonic seconds of the last data from the far end; 0 before the first."""
         return 0.0
 
     def probe(self) -> bool:

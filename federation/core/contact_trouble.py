@@ -175,9 +175,9 @@ class ContactTrouble:
 
 
 def advice(side: Side, text: str, now: float) -> str:
-    """What an operator can do about a trouble: by the first code word in `text` that is known, else in general.
+    """Return advice for operators, by the first known code word in `text`, else a general one.
 
-    Nothing of `text` itself gets into the advice. `now` is in seconds since the Unix epoch.
+    The advice never contains parts of `text`. `now` is in seconds since the Unix epoch.
     """
     known = known_word(side, text)
     stamp = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

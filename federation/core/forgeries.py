@@ -16,7 +16,7 @@ NAMES_COUNTED = 64
 
 
 class ForgeryLimit:
-    """How often one connection may be caught: fewer than `FORGERIES_BEFORE_CLOSE` times in `FORGERY_SECONDS`.
+    """Counts forgeries of one connection, and closes it at `FORGERIES_BEFORE_CLOSE` within `FORGERY_SECONDS`.
 
     Args:
         is_node: True when the far end has proved itself as a node; else there is no limit.
@@ -38,7 +38,7 @@ class ForgeryLimit:
 
 
 class ForgedNames:
-    """How often each name was forged; of many names, those that come most often are kept.
+    """Counts forgeries by name, and keeps the most frequent names.
 
     A name that is new while the table is full takes the place of the one that was counted least, and goes on from its
     count: then no count is too low (the Space-Saving method of Metwally and others).

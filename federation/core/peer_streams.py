@@ -32,7 +32,7 @@ class PeerStreams:
             del self._heard[next(iter(self._heard))]
 
     def all(self) -> dict[str, int]:
-        """How far each stream that is remembered was seen through."""
+        """Return the last accepted number of each known stream."""
         return dict(self._heard)
 
     def newest(self) -> tuple[str, int]:

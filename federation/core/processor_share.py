@@ -58,7 +58,7 @@ class Stock:
 
     @property
     def pause_seconds(self) -> float:
-        """How long to wait before the next exchange, after `take`."""
+        """Return the seconds to wait before the next exchange, 0 for none. Call it after `take`."""
         return max(0.0, -self._left / self._per_second)
 
     def _stock(self, now: float) -> float:

@@ -15,7 +15,7 @@ from protofly.stub import VerifiedStub
 FIRST_PAUSE_SECONDS = 60.0
 LONGEST_PAUSE_SECONDS = 600.0
 STEADY_SECONDS = 60.0
-"""How long a line has to hold before its next failure counts as a first one."""
+"""Seconds that a connection has to last before its next failure counts as a first one."""
 
 
 class Renewal:

@@ -23,7 +23,7 @@ _WORD_CHARS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class RoundTrip:
-    """What came of such a message.
+    """The result of a round trip: the answer's code and reason, and the side that made it.
 
     Attributes:
         code: Status of the answer, 0 when it cannot be read.
@@ -42,7 +42,7 @@ def question(node: str, domain: str, name: str) -> Message:
 
 
 def answer_to(asked: Message, message: Message) -> RoundTrip | None:
-    """What a message says, if it is the final answer to a request of ours; None if it is not."""
+    """Read a message as the final answer to our request. Returns None if it is no final answer."""
     if not message.is_response or message.id != asked.id or message.to != asked.from_:
         return None
     code = code_of(message)

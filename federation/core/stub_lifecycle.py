@@ -62,7 +62,7 @@ TRANSITIONS: Final[Mapping[StubState, frozenset[StubState]]] = {
     StubState.VERIFY_FAILED: _DEPLOYING,
     StubState.QUARANTINED: _DEPLOYING,
 }
-"""Which states may follow each state."""
+"""The legal transitions: the states that may follow each state. Any other one raises."""
 _CAN_REPORT: Final = frozenset({StubState.CREATED, StubState.IN_PROGRESS, StubState.LIVE, StubState.DISCONNECTED})
 
 
@@ -91,7 +91,7 @@ Source: message specification, section 6.
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """When the next instance may start, in the clock of the caller, and whether the circuit opened with this crash."""
+    """The earliest start of the next instance, in the caller's clock, and if this crash opened the circuit."""
 
     at: float
     opens_circuit: bool
@@ -99,7 +99,7 @@ class Restart:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """How long a link is left alone after a try that failed.
+    """The pause of a link after a failed attempt.
 
     Attributes:
         seconds: Then it is tried again.

@@ -23,7 +23,7 @@ from protofly.limits import RELEASE_TRIAL_SECONDS
 
 
 class Stage(Enum):
-    """Where a newer version stands."""
+    """The stage of a newer version on its way into use."""
 
     BESIDE = "beside"
     ALONE = "alone"

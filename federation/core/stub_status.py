@@ -104,7 +104,7 @@ class StubStatus:
 
     @property
     def since(self) -> float:
-        """When it came into its state, in seconds since the Unix epoch; 0 while it has none."""
+        """Seconds since the Unix epoch at which it entered its state; 0 while it has none."""
         return self.states[-1][0] if self.states else 0.0
 
     @property

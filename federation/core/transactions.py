@@ -36,7 +36,7 @@ _FORGOTTEN = 1000  # deadlines of requests that are open no more; beyond these t
 
 
 class Tracking(Enum):
-    """Which replies to a message that left may come."""
+    """The replies that a sent message allows."""
 
     ONE_REPLY = "one reply"  # silence is answered
     ANY_REPLIES = "any replies"  # every observer may acknowledge

@@ -51,7 +51,7 @@ class LoggedFetcher(Fetcher):
 
 
 def step_of_url(url: str) -> DiscoveryStep:
-    """Which step of a first contact asks for this URL."""
+    """Return the step of a first contact that requests this URL."""
     path = url.partition("?")[0]
     if path.endswith(WELL_KNOWN_PATH):
         return DiscoveryStep.LIVE_DOCUMENT

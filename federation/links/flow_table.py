@@ -9,7 +9,7 @@ from protofly.header_text import HeaderText, key_of
 from protofly.message import Message
 
 FlowMode = Literal["on", "verify", "off"]
-"""Whether flows are used; "verify": every message goes the whole way, and is compared with what a flow would do."""
+"""Mode of flows: used, off, or "verify", which handles every message fully and compares the result with the flow's."""
 
 FLOWS_PER_SESSION: Final = 64
 FLOWS_PER_LINK: Final = 512

@@ -56,7 +56,7 @@ class Entered:
 
 @dataclass(frozen=True, slots=True)
 class InwardTerms:
-    """What was decided about the messages of a flow.
+    """The decisions that all messages of an inward flow share.
 
     Attributes:
         settled: By the gate.
@@ -270,4 +270,4 @@ INWARD_FLOWS: Final[dict[FlowMode, type[InwardFlows]]] = {
     "verify": VerifiedInwardFlows,
     "off": InwardFlows,
 }
-"""What takes messages of flows, by `[debug] flows`."""
+"""Handlers for messages of flows, by the value of `[debug] flows`."""

@@ -43,7 +43,7 @@ REFUSALS_PER_MINUTE = 10
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """How links and guests are recorded.
+    """Settings and dependencies for the records of links and guests.
 
     Attributes:
         our_domain: Our main domain.

@@ -132,7 +132,7 @@ class Outbound:
         return outbound
 
     def flow(self, message: Message, roles: frozenset[str]) -> FlowTerms | None:
-        """What holds for all messages of the flow of one that has just left; None where each is judged by itself."""
+        """The shared decisions of the flow of the message just sent; None if each message is judged by itself."""
         rules, border, records = self._rules, self._border, self._records
         is_usual = message.takes_members and message.peek == NO_PEEK and message.type not in _UNUSUAL_TYPES
         if not is_usual or self._is_legacy or rules.identify is not None or isinstance(border, BareBorder):

@@ -31,7 +31,7 @@ _DECIDED = ("message", "wire", "digest", "rule_id", "revision", "reason", "facts
 
 @dataclass(frozen=True, slots=True)
 class FlowTerms:
-    """What was decided about the messages of a flow.
+    """The decisions that all messages of an outward flow share.
 
     Attributes:
         settled: By the gate.
@@ -94,7 +94,7 @@ class OutwardFlow:
         return self._link.machine.counters[LinkCount.SENT]
 
     def difference(self, message: Message, sent: int) -> str:
-        """How the link treated a message of the flow otherwise than `send` would have, in words; "" for not at all.
+        """Describe the difference between the link's treatment of a message and that of `send`; "" if there is none.
 
         The link has just judged it, and had `sent` so many before.
         """

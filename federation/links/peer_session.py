@@ -42,7 +42,7 @@ REAUTHENTICATE_SECONDS = 86_400.0
 RECHECK_SECONDS = 300.0
 SILENT_PINGS = 3
 ACK_SECONDS = 0.02
-"""How long an acknowledgement may wait for company: at a low rate it would cost as much as the message itself."""
+"""Seconds that an acknowledgement may wait for others: alone it would cost as much as the message."""
 ACK_MESSAGES = 512
 """So many messages are acknowledged at once, so that the sender's window never fills for want of it."""
 _BATCH_MESSAGES = 1024

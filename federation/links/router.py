@@ -133,7 +133,7 @@ class Federation:
         return link.send(message, roles)
 
     def flow(self, domain: str, message: Message, roles: frozenset[str]) -> OutwardFlow | None:
-        """What holds for all messages of the flow of one that `send` has just taken; None: each is judged by itself."""
+        """The shared decisions of the flow of the message that `send` just accepted; None: each is judged by itself."""
         link = self._links.get(domain)
         terms = None if link is None else link.outward.flow(message, roles)
         return None if link is None or terms is None else OutwardFlow(message, link, self._links, terms)

@@ -52,7 +52,7 @@ class OurAddresses(Protocol):
 
 
 class SeenAddresses:
-    """What is new of our addresses to a foreign domain, as far as it may see them.
+    """Changes of our addresses for one foreign domain, limited to those that it may see.
 
     Args:
         domain: The foreign domain.

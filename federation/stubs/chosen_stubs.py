@@ -59,7 +59,7 @@ class StubChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceTerms:
-    """What the settings say about the instances of one verified stub: configuration, permissions, ceilings."""
+    """Settings for the instances of one verified stub: configuration, permissions, ceilings."""
 
     configuration: Mapping[str, object]
     grant: StubGrant

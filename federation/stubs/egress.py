@@ -182,7 +182,7 @@ class Egress:
 
     @property
     def heard_seconds(self) -> float:
-        """When anything came on any line, in monotonic seconds; 0 for never."""
+        """Monotonic seconds of the last data on any connection; 0 before the first."""
         if self._digesting:  # the guest has enough to read: that is no silence of the far end
             return time.monotonic()
         return self._heard_seconds

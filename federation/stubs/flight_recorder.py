@@ -163,7 +163,7 @@ class FlightRecorder:
 
 @dataclass(slots=True)
 class FlightRecorders:
-    """Which stubs are recorded, and where.
+    """Recorders of the stubs whose peer entries ask for it.
 
     Attributes:
         recordings: The folder; None where nothing is recorded.

@@ -42,7 +42,7 @@ class CanaryTerms:
 
 @dataclass(frozen=True, slots=True)
 class StubSources:
-    """Where stubs come from, and what runs them; all links of a node share it.
+    """The source and the sandbox of stubs, shared by all links of a node.
 
     Stubs of the operator that ask for it hear of our `addresses`, as far as the `gate` lets their domains in.
     `forbidden` says why the operator does not let the stub of a domain run here; None: it may. `canary` says what share

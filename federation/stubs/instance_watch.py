@@ -31,7 +31,7 @@ logger = logging.getLogger("federation")
 IDLE_SECONDS: Final = 300.0
 LEAST_REFRESH_SECONDS: Final = 5.0
 TRUST_LOOK_SECONDS: Final = 60.0
-"""How long a stub may run on after the operator took back the trust that it was started with."""
+"""Seconds until a stub ends after the operator withdrew the trust with which it started."""
 
 
 Update = Callable[[], Awaitable[bool]]

@@ -45,7 +45,7 @@ _REFUSED_AT_LEAST: Final = 10
 
 
 class CanaryEnd(Enum):
-    """How a share ended."""
+    """The end of a share."""
 
     WELL = "well"
     """The newer version may take over."""
@@ -58,7 +58,7 @@ class CanaryEnd(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CanaryResult:
-    """What became of a share; `event` and `why` are what is held against a version that has failed."""
+    """The result of a share; `event` and `why` name the failure of a version."""
 
     end: CanaryEnd
     event: ReleaseEvent = ReleaseEvent.FAULT

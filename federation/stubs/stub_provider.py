@@ -33,9 +33,9 @@ from stubs_cache.core.entry import keys_of_stub
 logger = logging.getLogger("federation")
 
 OUR_DECISIONS = frozenset({Code.STUB_CONFIGURATION, Code.STUB_NEEDS_MORE, Code.STUB_FORBIDDEN})
-"""Why a module is not run here although nothing is wrong with it."""
+"""Codes of our own decisions against a valid module."""
 SWEEP_SECONDS = 3_600.0
-"""How often the cache is looked through for what nobody uses. Source: trust and hosts, section 3.1 (Istio)."""
+"""Seconds between two removals of unused entries from the cache. Source: trust and hosts, section 3.1 (Istio)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ _ENDED_FROM_OUTSIDE: Final = frozenset({"deadline", "died"})
 
 _Name = Literal["verified", "compiled", "started", "stopped", "state", "fault", "killed", "circuit", "summary"]
 ReleaseName = Literal["updating", "canary", "took-over", "turned-down", "rolled-back", "proved"]
-"""What happens to a newer version: started beside the old one, it carries in its place, or does not, or no more."""
+"""Event of a newer version: started beside the old one, took over, did not take over, or was rolled back."""
 
 
 class StubRecords:

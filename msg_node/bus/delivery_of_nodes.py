@@ -55,7 +55,7 @@ class DeliveryAnswer(msgspec.Struct, frozen=True):
 
 
 class DeliveryAnswers(msgspec.Struct, frozen=True):
-    """What the other nodes answer; `is_whole` unless one could not be asked that may have something."""
+    """Answers of the other nodes; `is_whole` is False if a node that may have entries could not be asked."""
 
     answers: Sequence[DeliveryAnswer]
     is_whole: bool = False

@@ -70,7 +70,7 @@ class _Promise:
 
 
 class Store(Protocol):
-    """Where changes become durable; see `StateStore`."""
+    """Makes changes durable; see `StateStore`."""
 
     @property
     def is_settled(self) -> bool:

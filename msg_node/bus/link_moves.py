@@ -64,7 +64,7 @@ class LinksHere(Protocol):
 
 
 class Arrivals(Protocol):
-    """Where it is known which node has which link.
+    """The known places of links, by node.
 
     Attributes:
         held: Those for which messages wait here.

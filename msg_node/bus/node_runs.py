@@ -45,7 +45,7 @@ class ObjectsHere(Protocol):
         """False for a message about which they say nothing."""
 
     def narrow(self, message: Message, roles: frozenset[str], *, is_from_abroad: bool) -> Refusal | None:
-        """Why a message does not pass; None: it does."""
+        """Return the denial of a message by the policies of objects here; None if it passes."""
 
 
 class NoObjects:

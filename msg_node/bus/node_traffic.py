@@ -64,7 +64,7 @@ logger = logging.getLogger("msg_node")
 
 
 class Interest:
-    """Which keys are listened to here, as other nodes know it, and there, as they say it.
+    """The keys with listeners at this node, as announced, and at other nodes, as they announce them.
 
     Attributes:
         bus: Where it is said; set once, before anything runs.

@@ -48,7 +48,7 @@ class _Question(msgspec.Struct, frozen=True):
 
 
 class ObjectJudgement(msgspec.Struct, frozen=True):
-    """What the policies of objects at one node say: "" lets the request pass, else the word of a code."""
+    """Verdict of the policies of objects at one node: "" permits the request, else the word of a code."""
 
     code: str = ""
     rule: str = ""

@@ -40,7 +40,7 @@ _SHOWN_CHARS: Final = 256
 
 
 class PolicyDuties:
-    """What waits to be done for rules of one node.
+    """Queue of notices and quarantine copies that rules of one node asked for.
 
     Args:
         node: Our address, from which notices come.

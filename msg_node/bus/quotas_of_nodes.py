@@ -45,7 +45,7 @@ _released = msgspec.json.Decoder(Released)
 
 @dataclass(frozen=True, slots=True)
 class QuotaSources:
-    """Where this node learns what others have.
+    """Sources of the reservations of other nodes.
 
     Attributes:
         node: Our name.

@@ -63,7 +63,7 @@ BY_DISK: Final = "it could not be written"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingTerms:
-    """What is recorded, and for how long.
+    """Scope and bounds of one recording.
 
     Attributes:
         rule: Which messages.
@@ -141,7 +141,7 @@ class Recorder:
 
     @property
     def facts(self) -> dict[str, object] | None:
-        """What is being recorded, for operators; None: nothing is."""
+        """Facts about the current recording, for operators; None if there is none."""
         running = self._running
         if running is None:
             return None

@@ -44,7 +44,7 @@ class RegistryAnswers(msgspec.Struct, frozen=True):
 
     answers: Sequence[RegistryAnswer]
     missing: int = 0
-    """How many of them have not said it."""
+    """Number of nodes that have not answered."""
 
 
 REGISTRIES_OF_NODES: ConnectorName[RegistryRead, RegistryAnswers] = ConnectorName("nodes")

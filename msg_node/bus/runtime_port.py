@@ -45,9 +45,9 @@ class MessageChannel(Protocol):
     """
 
     silent_periods: int
-    """How many ping periods a runtime may stay silent beyond the first one before it counts as lost."""
+    """Ping periods after the first one that a runtime may stay silent before it counts as lost."""
     stuck_seconds: float
-    """How long it may take nothing before its runtime is closed as one that does not read."""
+    """Seconds without progress in writing after which its runtime is closed as one that does not read."""
 
     @property
     def is_closed(self) -> bool:

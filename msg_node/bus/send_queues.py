@@ -63,7 +63,7 @@ class Links(OutboundLinks, Protocol):
         """The link of a domain if its senders should pause."""
 
     def flow(self, domain: str, message: Message, roles: frozenset[str]) -> Outward | None:
-        """What holds for all messages of the flow of one that `send` has just taken; None: each is judged by itself."""
+        """The shared decisions of the flow of the message that `send` just accepted; None: each is judged by itself."""
 
     def flush(self) -> None:
         """Let every link that got something hand it on."""

@@ -26,7 +26,7 @@ class Outward(Protocol):
         """Messages that have left by it."""
 
     def difference(self, message: Message, sent: int, /) -> str:
-        """How a message was treated otherwise than `send` would have treated it; "" for not at all."""
+        """Describe the difference between the treatment of a message and that of `send`; "" if there is none."""
 
     def send(self, messages: list[Message], now: float, /) -> int:
         """Queue messages of the flow, in order; returns how many."""

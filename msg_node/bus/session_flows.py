@@ -240,4 +240,4 @@ class NoFlows(SessionFlows):
 
 
 FLOWS: Final[dict[FlowMode, type[SessionFlows]]] = {"on": SessionFlows, "verify": VerifiedFlows, "off": NoFlows}
-"""What takes messages of flows, by `[debug] flows`."""
+"""Handlers for messages of flows, by the value of `[debug] flows`."""

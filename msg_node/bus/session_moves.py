@@ -82,7 +82,7 @@ GivenAway = Callable[[str], Awaitable[bytes | None]]
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
-    """What the node that has a session says.
+    """The answer of the node that has a session to a request to move it.
 
     Attributes:
         moved: The session, which has ended there; None: there is none, or it stays.

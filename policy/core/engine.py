@@ -108,13 +108,16 @@ __all__ = [
 ]
 
 FAULT: Final = Decision(Effect.DENY, reason=Code.POLICY)
-"""What is decided when evaluation itself fails."""
+"""The decision when evaluation itself fails: a denial."""
 FAULT_CHARS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class RuleOutcome:
-    """How one rule saw one message. `applies` None is indeterminate, on account of the `missing` attributes."""
+    """The result of one rule for one message.
+
+    `applies` is None if it is indeterminate because of the `missing` attributes.
+    """
 
     rule_id: str
     effect: Effect
@@ -190,7 +193,7 @@ class CompiledPolicies:
         return True
 
     def outcomes(self, facts: Facts) -> tuple[RuleOutcome, ...]:
-        """How every rule sees one message, in the order of evaluation; for people, not for the message path."""
+        """Evaluate every rule for one message, in order of evaluation; for explanations, not for the message path."""
         return tuple(self._outcome(rule, facts) for rule in self._rules)
 
     def facts_of(self, facts: Facts) -> dict[str, object]:

@@ -45,7 +45,7 @@ _UNASKED: Final = Decision(Effect.NOT_APPLICABLE)
 
 
 class Step(StrEnum):
-    """Which step of a gate gave the verdict."""
+    """The step of a gate that gave the verdict."""
 
     RATE = "rate"
     LIST = "list"
@@ -118,7 +118,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What a gate says about every message of one flow, for as long as this is its era.
+    """The verdict of a gate for all messages of one flow, valid while the gate's era is `era`.
 
     Attributes:
         verdict: They pass, and this is why.
@@ -340,7 +340,7 @@ class Gate:
         )
 
     def settle(self, facts: Facts) -> Settled | None:
-        """What is decided about every message of the flow of this one; None when each has to be judged by itself.
+        """Decide for all messages of the flow of this one; None if each has to be judged by itself.
 
         See `CompiledPolicies.settles` for what a flow is. Nothing is counted, and what is refused is not settled.
         """

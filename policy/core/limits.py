@@ -113,7 +113,7 @@ def _quota_of(name: str, words: _Words) -> Quota | None:
 
 
 class LimitCount(NamedTuple):
-    """How much of a limit somebody has used. `key` is "" for all together, `*` for those who share a count."""
+    """The used part of a limit, for one key. `key` is "" for all together, `*` for those who share a count."""
 
     limit: Limit
     key: str
@@ -146,7 +146,7 @@ _WHO: Final[Mapping[By, Callable[[Facts], object]]] = {
 
 
 class Limits:
-    """What has been counted for all limits.
+    """Counts for all limits.
 
     Args:
         counted: Volumes by name, kept over restarts by somebody else.
@@ -246,7 +246,7 @@ def is_of_limit(name: str) -> bool:
 
 
 def kept_counts(counted: Mapping[str, Counted], now: float) -> dict[str, Counted]:
-    """What a start takes over: no volumes of limits whose period is over, and of the others the largest ones."""
+    """Select the stored counts for a start: without ended periods, and the largest ones first."""
     of_limits = [name for name in counted if is_of_limit(name)]
     going_on = [name for name in of_limits if not _has_ended(name, counted[name], now)]
     going_on.sort(key=lambda name: counted[name].bytes, reverse=True)

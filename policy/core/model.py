@@ -20,10 +20,10 @@ DOCUMENT_PREFIX: Final = "document: "
 """Begins what a verdict names as its rule when the policy of an object decides."""
 
 Hook = Literal["peer", "out", "in", "local"]
-"""Where a gate stands: before discovery, before and after the peer's stub, on the own bus."""
+"""The place of a gate: before discovery, before and after the peer's stub, on the own bus."""
 
 LinkClass = Literal["node", "plain"]
-"""What is known of a foreign domain: its node proves itself, or nothing proves who speaks there."""
+"""Trust class of a foreign domain: `node` authenticates itself; in `plain`, senders are not authenticated."""
 
 HOOKS: Final[tuple[Hook, ...]] = ("peer", "out", "in", "local")
 
@@ -40,7 +40,7 @@ class Effect(Enum):
 
 
 class Algorithm(Enum):
-    """How the results of several rules, or of several policies, become one."""
+    """Algorithm that combines the results of several rules or policies."""
 
     DENY_OVERRIDES = "deny-overrides"
     PERMIT_OVERRIDES = "permit-overrides"
@@ -55,7 +55,7 @@ class Mode(Enum):
 
 
 class Operator(Enum):
-    """How one attribute is compared with a parameter."""
+    """Comparison of one attribute with a parameter."""
 
     EQUALS = "equals"
     IN = "in"
@@ -153,9 +153,9 @@ class PolicySet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 RECIPIENT_STATUSES: Final = ("live", "parked", "absent")
-"""What `dstStatus` can be: connected, away with a session that goes on, or not here."""
+"""Values of `dstStatus`: connected, away with a kept session, or not here."""
 RECIPIENT_PRESENCES: Final = ("created", "live", "disconnected", "dead")
-"""What `dstPresence` can be: the status of an entry of the domain registry."""
+"""Values of `dstPresence`: the status of an entry in the domain registry."""
 
 
 class Recipients(Protocol):
@@ -185,7 +185,7 @@ class KnownRecipient:
 
 
 class Facts(msgspec.Struct, frozen=True, gc=False):
-    """What is known about one message at one gate. Made anew for each one: nothing of an earlier message can stay.
+    """The attributes of one message at one gate. Made anew for each one: nothing of an earlier message can stay.
 
     A Struct because it is built twice per message (0.1 µs; a slots dataclass takes 0.3 to 0.6); positional use is the
     fastest.
@@ -244,7 +244,7 @@ LOGGED: Final = ShadowOutcome("", Effect.NOT_APPLICABLE)
     frozen=True, slots=True, eq=False
 )  # compared by identity: one object per rule, a dictionary key on the message path
 class Decision:
-    """What the policies say about one message.
+    """The decision of the policies about one message.
 
     `rule_id` is `set/policy/rule`, "" when no rule decided; `reason` is given with a denial; `shadow` is what rules
     in report mode would have decided, and `LOGGED`: with anything in it, the decision has a record of its own.

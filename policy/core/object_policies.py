@@ -43,7 +43,7 @@ class ObjectPolicies(Protocol):
 
 
 class Denial(NamedTuple):
-    """Why a document does not let a message pass: what the verdict names as its rule, and the code."""
+    """Denial by a document: the rule that the verdict names, and the code."""
 
     rule_id: str
     code: Code

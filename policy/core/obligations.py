@@ -37,13 +37,13 @@ APPLIES_TO: Final[Condition] = AllOf(
         Test(attribute="actionType", operator=Operator.IN, parameters=_TYPES),
     )
 )
-"""What has to hold besides for a rule that redirects or answers."""
+"""Further condition of a rule that redirects or answers: its gates and types of messages."""
 BOUNDS_READ: Final = frozenset({"hook", "actionType"})
 """Attributes that `APPLIES_TO` reads."""
 
 
 class Instead(msgspec.Struct, frozen=True):
-    """What happens to a message in place of passing it on: it goes to another address, or is answered.
+    """Replacement for passing a message on: a redirection to another address, or an answer.
 
     Attributes:
         address: Where it goes, "" when it is answered.
@@ -57,7 +57,7 @@ class Instead(msgspec.Struct, frozen=True):
 
 
 class Transfer(msgspec.Struct, frozen=True):
-    """What a rule says about the data of a message that it permits, for when the message leaves our domain.
+    """Labels that a rule gives to the data of a permitted message that leaves our domain.
 
     Attributes:
         labels: Kinds of data, sorted.
@@ -73,7 +73,7 @@ class Transfer(msgspec.Struct, frozen=True):
 
 
 class Duties(msgspec.Struct, frozen=True):
-    """What a node does beside its decision about a message.
+    """Actions of a node in addition to its decision about a message.
 
     Attributes:
         notify: The address that is sent an event about the decision, "" for none.
@@ -85,7 +85,7 @@ class Duties(msgspec.Struct, frozen=True):
 
 
 def instead_of(obligations: Iterable[Obligation]) -> Instead | None:
-    """What obligations of a decision put in place of passing the message on; None: nothing."""
+    """Return the redirection or answer that obligations of a decision ask for; None if there is none."""
     for one in obligations:
         if one.name == "redirect":
             return Instead(address=str(one.value))
@@ -95,7 +95,7 @@ def instead_of(obligations: Iterable[Obligation]) -> Instead | None:
 
 
 def limit_of(obligations: Iterable[Obligation]) -> Limit | None:
-    """What may pass at most of the messages that a rule permits; None: all."""
+    """Return the limit on messages that a rule permits; None if all pass."""
     return next((parse_limit(str(one.value)) for one in obligations if one.name == "limit"), None)
 
 
@@ -105,14 +105,14 @@ def mark_of(obligations: Iterable[Obligation]) -> Limit | None:
 
 
 def duties_of(obligations: Iterable[Obligation]) -> Duties | None:
-    """What is to be done beside a decision; None: nothing."""
+    """Return the duties of a decision; None if there are none."""
     found = {one.name: one.value for one in obligations}
     duties = Duties(str(found.get("notify", "")), found.get("quarantine") is True)
     return None if duties == Duties() else duties
 
 
 def transfer_of(obligations: Iterable[Obligation]) -> Transfer | None:
-    """What is said about the data of a message; None: nothing."""
+    """Return the labels of a message's data; None if there are none."""
     found = {one.name: str(one.value) for one in obligations}
     if "label" not in found:
         return None

@@ -24,7 +24,7 @@ DefaultEffect = Literal["permit", "deny"]
 
 
 class PeerRule(msgspec.Struct, frozen=True, kw_only=True):
-    """What the settings say about one peer: its default and its rates, each direction counted by itself.
+    """The settings of one peer: its default and its rates, each direction counted by itself.
 
     `rates` are those of single types, besides `rate`, which is that of all; `quotas` are volumes of longer times.
     `p2p`: runtimes of both domains may set up connections of their own, which then no gate sees. `link_class`: what is
@@ -148,7 +148,7 @@ OWN_BUS: Final[Mapping[DefaultEffect, PeerEntry]] = {
     "permit": PeerEntry("", PeerRule(), Quotas()),
     "deny": PeerEntry("", PeerRule(default="deny"), Quotas()),
 }
-"""What stands for an entry on the own bus, by what happens where no policy says anything."""
+"""Entries for the own bus, by its default decision."""
 UNNAMED: Final = PeerEntry("", PeerRule(default="deny"), Quotas())
 
 

@@ -21,7 +21,7 @@ _LEAST_WAIT: Final = 1.0
 
 
 class Quota(msgspec.Struct, frozen=True, kw_only=True):
-    """What may pass in one period; None is no limit. `types` in lower case, () for all."""
+    """The volume that may pass in one period; None is no limit. `types` in lower case, () for all."""
 
     per: Period
     messages: int | None = None

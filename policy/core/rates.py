@@ -22,7 +22,7 @@ _ROUNDING_SECONDS: Final = 1e-9
 
 
 class RateLimit(msgspec.Struct, frozen=True, kw_only=True):
-    """What a bucket permits; None is no limit. `burst_seconds` is how much of the rate may come at once."""
+    """Rates of a bucket; None is no limit. `burst_seconds` is how much of the rate may come at once."""
 
     messages_per_second: float | None = None
     bytes_per_second: float | None = None
@@ -38,7 +38,7 @@ UNLIMITED: Final = RateLimit()
 
 
 class TypeRate(msgspec.Struct, frozen=True, kw_only=True):
-    """What messages of some types may take together, besides what all messages may; types in lower case."""
+    """A common rate for messages of some types, in addition to the rate for all messages; types in lower case."""
 
     types: tuple[str, ...]
     limit: RateLimit

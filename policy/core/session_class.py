@@ -51,7 +51,7 @@ def shown_to_rules(roles: frozenset[str], class_: SessionClass) -> frozenset[str
 
 
 def asked_about(roles: frozenset[str], word: str) -> frozenset[str]:
-    """What rules are shown of a session that an operator or a test describes; "" leaves the class to its roles."""
+    """Return the roles and class that rules see for a described session; "" derives the class from the roles."""
     return shown_to_rules(roles, SessionClass(word)) if word else roles
 
 

@@ -28,7 +28,7 @@ PAYLOAD_TYPE: Final = "application/vnd.trapezoid.policy-bundle+json"
 
 
 class BundleStatement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is signed.
+    """The signed statement about a bundle.
 
     Attributes:
         domain: Whose nodes may use the files.

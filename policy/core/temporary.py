@@ -44,7 +44,7 @@ class TemporaryGate(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What it is about, for people and for `temporary_gate`; its effect is not in it."""
+        """Its domains and filters as text, for operators and for `temporary_gate`; without its effect."""
         words = [f"{self.source} > {self.target}"]
         words += [f"{key}={value}" for key, value in (("type", self.type), ("scheme", self.scheme)) if value]
         return " ".join(words)

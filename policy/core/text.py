@@ -103,7 +103,7 @@ class PolicyText(NamedTuple):
 
 
 class PolicyFile(NamedTuple):
-    """What one file holds. `notes` says where its meaning differs from the systems it may come from."""
+    """The contents of one policy file. `notes` says where its meaning differs from the systems it may come from."""
 
     sets: tuple[PolicySet, ...]
     examples: tuple[Example, ...]

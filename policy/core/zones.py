@@ -45,7 +45,7 @@ def zoned(attribute: Attribute, name: str) -> Attribute:
 
 @lru_cache(_ZONES)
 def clock_of(name: str) -> Callable[[float], int]:
-    """How many seconds the clocks of a zone are ahead of UTC, as a function of seconds since the Unix epoch.
+    """Return a function from seconds since the Unix epoch to the zone's offset from UTC, in seconds.
 
     Raises:
         SettingsError: There is no such zone.

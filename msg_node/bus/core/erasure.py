@@ -36,7 +36,7 @@ from protofly.errors import Code, PeerError
 _GUID: Final = "user-guid://"
 _AROUND_WORDS: Final = ",;:.()[]<>\"'"
 GONE: Final = StatusReport.of_code(Status.FAILED, Code.NOT_REGISTERED)
-"""How requests for a person end who is erased."""
+"""The answer to pending requests for an erased person."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

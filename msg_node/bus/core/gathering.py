@@ -35,7 +35,7 @@ TRIAL_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a loop has done since the start of the node.
+    """Totals of a read loop since the start of the node.
 
     Attributes:
         messages: Those that it has read.

@@ -35,7 +35,10 @@ from protofly.limits import HTTP_POLL_SECONDS, PING_SECONDS, SESSION_GRACE_SECON
 from protofly.message import Message
 
 RECONNECTION_FAIL = "Reconnection fail. The token is unknown or has expired."
-"""What stubs of dialect A look for. Source: message specification, section 5.1."""
+"""The description that stubs of dialect A look for after a failed reconnection.
+
+Source: message specification, section 5.1.
+"""
 
 PROOF_OVER = "Reconnection fail. The credentials of this session have expired; send new ones in body.credentials."
 
