@@ -88,11 +88,7 @@ def build_bus(
     onlookers: tuple[Onlooker, ...] = (taps,) if recorder is None else (taps, recorder)
     judged = backends.validation, backends.documents
     steps = SessionSteps(LocalGate(decisions, backends.identify), state, onlookers, *judged)
-    judges = Judges(
-        guests=guests,
-        stack=steps.stack(settings),
-        parks=partial(meaning.parks, decisions),
-    )
+    judges = Judges(guests=guests, stack=steps.stack(settings), parks=partial(meaning.parks, decisions))
     options = BusOptions(
         node=node,
         first_request=_first_number(),
@@ -111,6 +107,7 @@ def build_bus(
     _prove_users(services, foundation, backends, None if of_nodes is None else of_nodes.registries.ask_users)
     store = foundation.store if cluster is None else cluster.claims
     bus = make_bus(options, state, services, store, send_queues, judges)
+    built = BuiltBus(bus, steps, onlookers, recorder)
     bus.absences.keep(build_missed(settings))
     bus.restore()
     backends.connect(bus)
@@ -122,7 +119,7 @@ def build_bus(
     if bus.from_nodes is not None:
         bus.from_nodes.narrow_by(steps.gate)
     bus.from_links.judge_by(judges.stack)
-    return (built := BuiltBus(bus, steps, onlookers, recorder))
+    return built
 
 
 class ServicesOfNodes:

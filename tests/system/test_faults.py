@@ -15,7 +15,7 @@ from interop.talker import Talker
 from protofly.errors import TransportError
 from protofly.records import StubEvent
 
-from .systems import System, running_system
+from .systems import System, running_system, wait_until
 
 EVENTS = 300
 HURT_AFTER = 60
@@ -166,6 +166,11 @@ async def test_a_killed_node_comes_back_with_sessions_addresses_subscriptions_an
             nursery.start_soon(register_until_the_line_breaks, anna, acknowledged)
             for number in range(1, 101):
                 assert (await bruno.ask(anna.hyperty, number)).is_ok
+
+            async def noted() -> int:
+                return len(acknowledged)
+
+            await wait_until(noted, lambda count: count > 10)
             await system.kill(system.a)
         token = anna.client.token
         await system.start(system.a)
@@ -177,7 +182,6 @@ async def test_a_killed_node_comes_back_with_sessions_addresses_subscriptions_an
         found = await bruno.client.at("a.example").look_up(bruno.hyperty, "user://a.example/anna")
         assert isinstance(found.value, dict)
         assert anna.hyperty in found.value
-        assert len(acknowledged) > 10
         for address in acknowledged:
             kept = await bruno.client.request(
                 "read", bruno.hyperty, "domain://registry.a.example", {"resource": address}
