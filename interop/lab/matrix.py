@@ -6,23 +6,24 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import msgspec
 import trio
+from msgspec import structs
 
 from interop.lab.core.matrix import Cell, Matrix, cells, check_matrix
 from interop.lab.core.scene import LabScene
 from interop.lab.core.verdict import State
 from interop.lab.run import run_scene
-from interop.lab.scene_file import load_scene, scene_path
+from interop.lab.scene_file import load_scene, policy_path, scene_path
 from interop.lab.world import WorldPlan
 from interop.processes import leaves
 from protofly.errors import HostError, SettingsError
-from protofly.toml_lines import read_toml
+from protofly.toml_lines import placed, read_toml
 
 SHIPPED: Final = Path(__file__).parent / "matrices"
 CELL_SECONDS: Final = 300.0
@@ -84,10 +85,23 @@ def load_matrix(name: str) -> tuple[Matrix, list[Cell]]:
     except OSError as exc:
         names = ", ".join(shipped_matrices())
         raise SettingsError(f"{path}: {exc.strerror}; matrices that come with the program: {names}") from exc
-    matrix, _ = read_toml(text, Matrix, str(path))
+    matrix, lines = read_toml(text, Matrix, str(path))
     scenes = {one: _scene(path, one) for one in matrix.scene}
     check_matrix(matrix, scenes, str(path))
-    return matrix, cells(matrix, scenes)
+    faults = []
+    for index, one in enumerate(matrix.fault):
+        where = f"{placed(str(path), lines, ('fault', index, 'policy'))}: fault {one.name}"
+        faults.append(structs.replace(one, policy=policy_path(one.policy, path, where)))
+    matrix = structs.replace(matrix, fault=tuple(faults))
+    return matrix, cells(matrix, scenes, _policies(matrix, scenes.values()))
+
+
+def _policies(matrix: Matrix, scenes: Iterable[LabScene]) -> dict[str, bytes]:
+    """Contents of the policy files that a matrix and its scenes name, by path."""
+    named = {one.policy for one in matrix.fault}
+    for scene in scenes:
+        named |= {one.policy for one in scene.domain} | {one.policy for one in scene.fault}
+    return {name: Path(name).read_bytes() for name in named if name}
 
 
 def _scene(matrix: Path, name: str) -> LabScene:

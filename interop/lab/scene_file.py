@@ -39,11 +39,11 @@ def load_scene(path: Path) -> LabScene:
     scene, lines = read_toml(text, LabScene, str(path))
     check_scene(scene, str(path), lines)
     domains = [
-        structs.replace(one, policy=_policy_of(one.policy, path, f"{_place(path, lines, 'domain', index)} {one.name}"))
+        structs.replace(one, policy=policy_path(one.policy, path, f"{_place(path, lines, 'domain', index)} {one.name}"))
         for index, one in enumerate(scene.domain)
     ]
     faults = [
-        structs.replace(one, policy=_policy_of(one.policy, path, f"{_place(path, lines, 'fault', index)} {one.title}"))
+        structs.replace(one, policy=policy_path(one.policy, path, f"{_place(path, lines, 'fault', index)} {one.title}"))
         for index, one in enumerate(scene.fault)
     ]
     return structs.replace(scene, domain=tuple(domains), fault=tuple(faults))
@@ -53,12 +53,12 @@ def _place(scene: Path, lines: Mapping[KeyPath, int], what: str, index: int) -> 
     return f"{placed(str(scene), lines, (what, index, 'policy'))}: {what}"
 
 
-def _policy_of(name: str, scene: Path, where: str) -> str:
-    """The whole path of a policy, which is beside the scene, or beside those that come with the program; "" for none.
+def policy_path(name: str, file: Path, where: str) -> str:
+    """The whole path of a policy, which is beside a file, or beside the scenes of the program; "" for none.
 
     Raises SettingsError if it is at neither place; `where` begins its text.
     """
-    places = [folder / name for folder in (scene.parent.absolute(), SHIPPED)]
+    places = [folder / name for folder in (file.parent.absolute(), SHIPPED)]
     found = next((str(one) for one in places if one.is_file()), "")
     if name and not found:
         raise SettingsError(f"{where}: {places[0]} is no file")

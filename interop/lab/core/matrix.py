@@ -16,7 +16,17 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from interop.lab.core.scene import NODE_FAULTS, Domain, DomainKind, Fault, FaultKind, LabScene, Seconds, problems_of
+from interop.lab.core.scene import (
+    NODE_FAULTS,
+    Domain,
+    DomainKind,
+    Fault,
+    FaultKind,
+    LabScene,
+    Seconds,
+    Word,
+    problems_of,
+)
 from protofly.errors import SettingsError
 
 LEFT: Final = "a.example"
@@ -43,20 +53,33 @@ class MatrixNode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class MatrixFault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One fault. Those of a line hit the line of the pair, those of a node the second one. Without `does`: none."""
+    """One fault. Those of a line hit the line of the pair, those of a node the second one. Without `does`: none.
+
+    `policy` and `denies` are for does policy, as in a scene; it hits the first node where the second has no policy.
+    """
 
     name: Label
     does: FaultKind | None = None
     at: Seconds = 2.0
     lasts: Annotated[float, Meta(ge=0.0, le=120.0)] = 1.0
+    policy: str = ""
+    denies: tuple[tuple[Word, Word], ...] = ()
 
-    def fault(self) -> Fault | None:
-        """The fault in a scene."""
+    def fault(self, left: MatrixNode, right: MatrixNode) -> Fault | None:
+        """The fault in a scene that two nodes play."""
         if self.does is None:
             return None
-        if self.does in NODE_FAULTS:
-            return Fault(does=self.does, at=self.at, lasts=self.lasts, domain=RIGHT)
-        return Fault(does=self.does, at=self.at, lasts=self.lasts, between=(LEFT, RIGHT))
+        if self.does not in NODE_FAULTS:
+            return Fault(does=self.does, at=self.at, lasts=self.lasts, between=(LEFT, RIGHT))
+        is_at_left = self.does == "policy" and right.kind != "ours" and left.kind == "ours"
+        return Fault(
+            does=self.does,
+            at=self.at,
+            lasts=self.lasts,
+            domain=LEFT if is_at_left else RIGHT,
+            policy=self.policy,
+            denies=self.denies,
+        )
 
 
 class Matrix(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -105,6 +128,11 @@ def _problems(matrix: Matrix, scenes: Mapping[str, LabScene]) -> Iterator[str]:
         if not names:
             yield f"there is no {what}"
         yield from (f"{what} {name} is there twice" for name in sorted({one for one in names if names.count(one) > 1}))
+    for fault in matrix.fault:
+        if fault.does == "policy" and not (fault.policy and fault.denies):
+            yield f"fault {fault.name}: needs `policy`, a file, and `denies`, pairs of runtimes that it keeps apart"
+        elif fault.does != "policy" and (fault.policy or fault.denies):
+            yield f"fault {fault.name}: `policy` and `denies` are for does policy"
     for name, scene in scenes.items():
         if {one.name for one in scene.domain} != {LEFT, RIGHT}:
             yield f"scene {name}: needs the domains {LEFT} and {RIGHT}, and no other"
@@ -113,21 +141,26 @@ def _problems(matrix: Matrix, scenes: Mapping[str, LabScene]) -> Iterator[str]:
         yield f"{size:,} cells; at most {MOST_CELLS:,} are possible"
 
 
-def cells(matrix: Matrix, scenes: Mapping[str, LabScene]) -> list[Cell]:
-    """All cells, by scene, pair and fault."""
+def cells(matrix: Matrix, scenes: Mapping[str, LabScene], policies: Mapping[str, bytes] = {}) -> list[Cell]:
+    """All cells, by scene, pair and fault. `policies` has what is in the files that they name, for their digests."""
     pairs = list(combinations_with_replacement(matrix.node, 2))
     return [
-        _cell((left, right), (name, scenes[name]), fault)
+        _cell((left, right), (name, scenes[name]), fault, policies)
         for name in matrix.scene
         for left, right in pairs
         for fault in matrix.fault
     ]
 
 
-def _cell(pair: tuple[MatrixNode, MatrixNode], scene: tuple[str, LabScene], fault: MatrixFault) -> Cell:
+def _cell(
+    pair: tuple[MatrixNode, MatrixNode],
+    scene: tuple[str, LabScene],
+    fault: MatrixFault,
+    policies: Mapping[str, bytes],
+) -> Cell:
     left, right = pair
     name, base = scene
-    extra = fault.fault()
+    extra = fault.fault(left, right)
     domains = tuple(
         replace(left.domain(LEFT), policy=_policy(base, LEFT))
         if one == LEFT
@@ -145,8 +178,20 @@ def _cell(pair: tuple[MatrixNode, MatrixNode], scene: tuple[str, LabScene], faul
         fault=fault.name,
         played=played,
         problem=next(map(str, problems_of(played)), ""),
-        digest=hashlib.sha256(msgspec.json.encode(played)).hexdigest()[:16],
+        digest=_digest(played, policies),
     )
+
+
+def _digest(played: LabScene, policies: Mapping[str, bytes]) -> str:
+    """Digest of all that is played: of a policy its content, and not where its file is."""
+
+    def content(policy: str) -> str:
+        return hashlib.sha256(policies.get(policy, policy.encode())).hexdigest() if policy else ""
+
+    domains = tuple(replace(one, policy=content(one.policy)) for one in played.domain)
+    faults = tuple(replace(one, policy=content(one.policy)) for one in played.fault)
+    whole = replace(played, domain=domains, fault=faults)
+    return hashlib.sha256(msgspec.json.encode(whole)).hexdigest()[:16]
 
 
 def _policy(scene: LabScene, domain: str) -> str:

@@ -94,12 +94,45 @@ def test_every_pair_meets_every_fault_and_what_cannot_be_played_is_named(file: P
         ('"cut", does', '"none", does', "fault none is there twice"),
         ('kind = "vertx"', 'kind = "vertex"', "vertex"),
         ('["pair"]', '["nowhere.toml"]', "No such file"),
+        ('"pause", does = "pause"', '"p", does = "policy"', "fault p: needs `policy`, a file, and `denies`"),
+        ('does = "cut"', 'does = "cut", policy = "p.toml"', "fault cut: `policy` and `denies` are for does policy"),
+        (
+            '"pause", does = "pause"',
+            '"p", does = "policy", policy = "nowhere.toml", denies = [["anna", "bruno"]]',
+            "matrix.toml:5: fault p: .*nowhere.toml is no file",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_matrix_is_named(file: Path, old: str, new: str, problem: str) -> None:
     file.write_text(MATRIX.replace(old, new, 1))
     with pytest.raises(SettingsError, match=problem):
         load_matrix(str(file))
+
+
+POLICY = '"p", does = "policy", policy = "p.toml", denies = [["anna", "bruno"]]'
+
+
+def test_a_policy_hits_the_second_node_or_the_only_one_that_has_policies(file: Path) -> None:
+    file.write_text(MATRIX.replace('"cut", does = "cut"', POLICY))
+    (file.parent / "p.toml").write_text("any")
+    _, cells = load_matrix(str(file))
+    hit = {(one.left, one.right): one.played.fault[-1].domain for one in cells if one.fault == "p" and not one.problem}
+    assert hit == {("ours", "ours"): "b.example", ("ours", "Vert.x"): "a.example"}
+    assert all(one.problem for one in cells if one.left == "Vert.x")
+
+
+def test_a_cell_is_another_one_when_its_policy_has_changed_and_the_same_one_in_another_folder(file: Path) -> None:
+    def digests(folder: Path, policy: str) -> dict[str, str]:
+        folder.mkdir(exist_ok=True)
+        (folder / "matrix.toml").write_text(MATRIX.replace('"cut", does = "cut"', POLICY))
+        (folder / "p.toml").write_text(policy)
+        return {one.title: one.digest for one in load_matrix(str(folder / "matrix.toml"))[1]}
+
+    here, there = digests(file.parent, "one"), digests(file.parent / "there", "one")
+    assert here == there
+    changed = digests(file.parent, "other")
+    with_policy = {title for title in here if title.endswith(" p")}
+    assert {title for title in here if here[title] != changed[title]} == with_policy
 
 
 def matrix_of(nodes: int, faults: int) -> Matrix:
