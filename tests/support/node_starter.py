@@ -93,7 +93,7 @@ class NodeStarter:
     """A starter for this process, made when it is first asked for something."""
 
     def __init__(self) -> None:
-        self._listener: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._path = f"\0trapezoid-node-starter-{os.getpid()}"
 
     async def open_process(self, command: Sequence[str], **options: Any) -> ChildProcess:
@@ -113,7 +113,8 @@ class NodeStarter:
             theirs = [self._descriptor(name, options.get(name), streams, ours) for name in _STREAMS]
             connection = self._connected()
             socket.send_fds(connection, [msgspec.json.encode(request)], theirs)
-        await trio.lowlevel.wait_readable(connection)
+        with trio.CancelScope(shield=True):  # what is started is known to its caller, as with trio's
+            await trio.lowlevel.wait_readable(connection)
         return StartedNode(connection, int.from_bytes(connection.recv(_ANSWER), "big"), streams)
 
     @staticmethod
@@ -134,21 +135,17 @@ class NodeStarter:
 
     def close(self) -> None:
         """End the starter, if there is one; what it has started goes on."""
-        if self._listener is not None:
-            self._listener.close()
+        if self._process is not None:
             self._process.terminate()
             self._process.wait()
 
     def _connected(self) -> socket.socket:
-        if self._listener is None:
-            self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            self._listener.bind(self._path)
-            self._listener.listen(64)
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(os.getpid())],
-                stdin=self._listener.fileno(),
-                cwd=Path(__file__).parents[2],
-            )
+        if self._process is None:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:  # where it has ended, it refuses
+                listener.bind(self._path)
+                listener.listen(64)
+                command = [sys.executable, "-m", __name__, str(os.getpid())]
+                self._process = subprocess.Popen(command, stdin=listener.fileno(), cwd=Path(__file__).parents[2])
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         connection.connect(self._path)
         connection.setblocking(False)
@@ -195,7 +192,8 @@ class Forks:
             return request
         for stream in streams:
             os.close(stream)
-        connection.send(pid.to_bytes(_ANSWER, "big"))
+        with suppress(OSError):  # who asked has gone
+            connection.send(pid.to_bytes(_ANSWER, "big"))
         watched = os.pidfd_open(pid)
         self._children[watched] = pid, connection
         self._poller.register(watched, select.POLLIN)
