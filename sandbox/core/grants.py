@@ -83,7 +83,7 @@ class Ledger:
     def __init__(self, grants: Grants) -> None:
         self.grants = grants
         self.denials = 0
-        self._requests_left = limits.STUB_REQUESTS_PER_ANSWER
+        self._unasked_most = self._requests_left = 0  # nothing before `begin_answer`
         self._channels: set[int] = set()
         self._timers: set[int] = set()
         self._log_lines = _Allowance(limits.STUB_LOG_LINES_PER_SECOND)
@@ -166,12 +166,13 @@ class Ledger:
 
     def begin_answer(self, heard: int) -> None:
         """The guest answers, having heard so many messages and pieces of data: one request for each is fair."""
-        self._requests_left = limits.STUB_REQUESTS_PER_ANSWER + heard
+        self._unasked_most = limits.STUB_REQUESTS_PER_ANSWER
+        self._requests_left = self._unasked_most + heard
 
     @property
     def unasked(self) -> int:
         """How many requests were in this answer so far, beyond one for each message and piece of data."""
-        return max(0, limits.STUB_REQUESTS_PER_ANSWER - self._requests_left)
+        return max(0, self._unasked_most - self._requests_left)
 
     def count_request(self, op: int, now: float) -> None:
         """Count one request of the guest (a line, a timer, a token); mere notices do not count.
