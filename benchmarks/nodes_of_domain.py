@@ -48,18 +48,27 @@ class RunningNode:
     url: str
 
 
-def settings_text(settings: Settings, folder: Path, name: str) -> str:
-    """The file of one node; keys are as TOML has them, which JSON texts are as well."""
+def settings_text(settings: Settings, folder: Path, name: str, *, processes: int = 1, has_others: bool = True) -> str:
+    """The file of one node; keys are as TOML has them, which JSON texts are as well.
+
+    Args:
+        settings: Their engine and domain are those of the node.
+        folder: Where the node keeps its data.
+        name: Its name.
+        processes: How many serve together as this node.
+        has_others: It is one of several nodes, which find each other in the same folder.
+    """
     storage: dict[str, object] = {"engine": settings.storage.engine, "tls": settings.storage.tls}
     for key in ("password_file", "ca_file", "certificate", "key"):
         if (path := getattr(settings.storage, key)) is not None:
             storage[key] = str(path)
     tables: dict[str, dict[str, object]] = {
-        "node": {"domain": settings.node.domain, "name": name, "data_dir": str(folder / name)},
+        "node": {"domain": settings.node.domain, "name": name, "data_dir": str(folder / name), "processes": processes},
         "listen": {"port": 0, "insecure_plaintext": True},
         "storage": storage,
-        "cluster": {"listen": f"unix:{folder / name}.sock", "key_file": str(folder / "cluster.key")},
     }
+    if has_others:
+        tables["cluster"] = {"listen": f"unix:{folder / name}.sock", "key_file": str(folder / "cluster.key")}
     lines = []
     for table, members in tables.items():
         lines.append(f"[{table}]")
@@ -68,10 +77,10 @@ def settings_text(settings: Settings, folder: Path, name: str) -> str:
 
 
 @asynccontextmanager
-async def running_node(settings: Settings, folder: Path, name: str) -> AsyncIterator[RunningNode]:
-    """Run one node."""
+async def running_node(text: str, folder: Path, name: str) -> AsyncIterator[RunningNode]:
+    """Run one node with these settings."""
     config = folder / f"{name}.toml"
-    config.write_text(settings_text(settings, folder, name))
+    config.write_text(text)
     child = Child(["trapezoid", "serve", "--config", str(config)], log_file=folder / f"{name}.log")
     await child.start()
     try:
@@ -103,7 +112,10 @@ async def measure(settings: Settings, folder: Path, rounds: int) -> dict[tuple[s
     """All runs, by place of the receivers and kind of load."""
     runs: dict[tuple[str, str], list[Run]] = {}
     async with AsyncExitStack() as stack:
-        one, two = [await stack.enter_async_context(running_node(settings, folder, name)) for name in NAMES]
+        one, two = [
+            await stack.enter_async_context(running_node(settings_text(settings, folder, name), folder, name))
+            for name in NAMES
+        ]
         nodes = process_tree(one.child.pid) | process_tree(two.child.pid)
         places = {"same node": (one, one), "other node": (one, two)}
         pairs = {

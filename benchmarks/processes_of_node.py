@@ -11,20 +11,17 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Final
 
-import msgspec
 import trio
 
-from benchmarks.nodes_of_domain import FLOOD, PACED, START_SECONDS, RunningNode, connected, remove_nodes
+from benchmarks.nodes_of_domain import FLOOD, PACED, connected, remove_nodes, running_node, settings_text
 from benchmarks.process_time import process_tree
 from benchmarks.sides import Pair, Run
-from interop.processes import Child
 from msg_node.settings.load import load_settings
 from msg_node.settings.model import Settings
 from protofly.errors import SettingsError
@@ -44,52 +41,14 @@ def names_of(processes: int) -> list[str]:
     return [name_of(processes), *(f"{name_of(processes)}-p{number}" for number in range(2, processes + 1))]
 
 
-def settings_text(settings: Settings, folder: Path, processes: int) -> str:
-    """The file of one node; keys are as TOML has them, which JSON texts are as well."""
-    storage: dict[str, object] = {"engine": settings.storage.engine, "tls": settings.storage.tls}
-    for key in ("password_file", "ca_file", "certificate", "key"):
-        if (path := getattr(settings.storage, key)) is not None:
-            storage[key] = str(path)
-    name = name_of(processes)
-    node: dict[str, object] = {
-        "domain": settings.node.domain,
-        "name": name,
-        "data_dir": str(folder / name),
-        "processes": processes,
-    }
-    tables: dict[str, dict[str, object]] = {
-        "node": node,
-        "listen": {"port": 0, "insecure_plaintext": True},
-        "storage": storage,
-    }
-    return "".join(
-        f"[{table}]\n" + "".join(f"{key} = {msgspec.json.encode(value).decode()}\n" for key, value in members.items())
-        for table, members in tables.items()
-    )
-
-
-@asynccontextmanager
-async def running_node(settings: Settings, folder: Path, processes: int) -> AsyncIterator[RunningNode]:
-    """Run a node of so many processes."""
-    config = folder / f"{name_of(processes)}.toml"
-    config.write_text(settings_text(settings, folder, processes))
-    child = Child(["trapezoid", "serve", "--config", str(config)], log_file=folder / f"{name_of(processes)}.log")
-    await child.start()
-    try:
-        with trio.fail_after(START_SECONDS):
-            ready = await child.wait_ready()
-        yield RunningNode(child, str(ready["listen"]))
-    finally:
-        with trio.CancelScope(shield=True):
-            await child.stop()
-
-
 async def measure(settings: Settings, folder: Path, rounds: int) -> dict[tuple[int, str], list[Run]]:
     """All runs, by number of processes and kind of load."""
     runs: dict[tuple[int, str], list[Run]] = {}
     for processes in PROCESSES:  # one node at a time: all of them would be one domain
         async with AsyncExitStack() as stack:
-            node = await stack.enter_async_context(running_node(settings, folder, processes))
+            name = name_of(processes)
+            text = settings_text(settings, folder, name, processes=processes, has_others=False)
+            node = await stack.enter_async_context(running_node(text, folder, name))
             pair: Pair = await stack.enter_async_context(connected(settings, folder, str(processes), (node, node)))
             pids = process_tree(node.child.pid)
             for _, (kind, load) in product(range(rounds), LOADS.items()):
