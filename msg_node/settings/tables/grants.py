@@ -25,7 +25,10 @@ class GrantSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ] = None
     call_ms: Annotated[
         Annotated[int, Meta(ge=1, le=int(CPU_BACKSTOP_SECONDS * 1000))] | None,
-        Meta(description="CPU milliseconds of one call; absent: the node's bound. A stub that needs more is refused."),
+        Meta(
+            description="CPU milliseconds of one call, besides 0.1 for each KiB of its input; absent: the node's. "
+            "A stub that needs more is refused."
+        ),
     ] = None
 
     cpu_share: Annotated[
