@@ -6,6 +6,7 @@ import os
 import resource
 import time
 from collections import Counter
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,6 @@ import msgspec
 import trio
 
 from federation.core.link_machine import queues_of
-from federation.core.stub_meters import StubMeters
 from msg_node.admin.core.traffic import OTHER, Stage
 from msg_node.admin.link_report import link_problem, link_status
 from msg_node.admin.metrics import DomainTotal, Figures, Gauge, Timing, exposition
@@ -30,6 +30,8 @@ _STAGES: Final = {
     Timing.STUB: Stage.STUB,
     Timing.ACKNOWLEDGEMENT: Stage.ACKNOWLEDGEMENT,
 }
+_OF_LINKS: Final = Gauge.LINKS, Gauge.LINK_UP, Gauge.LINK_PROBLEM, Gauge.LINK_WAITING, Gauge.LINK_UNDER_WAY
+_OF_STUBS: Final = DomainTotal.STUB_MESSAGES, DomainTotal.FUEL, DomainTotal.CPU, DomainTotal.TRAPS
 
 
 def node_status(node: Node) -> dict[str, object]:
@@ -126,25 +128,14 @@ def rss_kib() -> int:
 
 
 def node_metrics(node: Node) -> bytes:
-    """The figures of one node in the text format of Prometheus; some 3 ms for each hundred links."""
+    """The figures of one node in the text format of Prometheus; some 2 ms for each hundred links."""
     server = None if node.site is None else node.site.server
     named = {peer.domain for peer in node.current.get().peer}
     counts: dict[str, dict[str, int]] = {}
     figures = Figures(_counts(node), {} if server is None else server.counters, counts)
     _put_node(figures, node)
-    for link in node.federation.links:
-        domain = link.domain if link.domain in named else OTHER
-        of_domain = counts.setdefault(domain, {})
-        for name, count in link.counters.items():
-            of_domain[name] = of_domain.get(name, 0) + count
-        figures.put(Gauge.LINKS, 1, link.state)
-        figures.put(Gauge.LINK_UP, link.is_live, domain)
-        figures.put(Gauge.LINK_PROBLEM, bool(link_problem(link)), domain)
-        queues = queues_of(link.machine)
-        figures.put(Gauge.LINK_WAITING, sum(queue.waiting for queue in queues), domain)
-        figures.put(Gauge.LINK_UNDER_WAY, sum(queue.under_way for queue in queues), domain)
-    for stub in node.federation.hosted_stubs():
-        figures.put_totals(stub.domain if stub.domain in named else OTHER, _stub_totals(stub.meters))
+    _put_links(figures, node, named, counts)
+    _put_stubs(figures, node, named)
     for domain in (*node.traffic.domains(), OTHER):
         arrived, failed = node.traffic.totals(domain)
         figures.put_totals(domain, {DomainTotal.ARRIVED: arrived, DomainTotal.FAILED: failed})
@@ -178,13 +169,34 @@ async def keep_figures(node: Node, board: FiguresBoard) -> None:
         await trio.sleep(FIGURES_SECONDS)
 
 
-def _stub_totals(meters: StubMeters) -> dict[DomainTotal, float]:
-    return {
-        DomainTotal.STUB_MESSAGES: meters.messages,
-        DomainTotal.FUEL: meters.fuel,
-        DomainTotal.CPU: meters.cpu_us / 1e6,
-        DomainTotal.TRAPS: meters.traps,
-    }
+def _put_links(figures: Figures, node: Node, named: AbstractSet[str], counts: dict[str, dict[str, int]]) -> None:
+    """Fill in what links have, without a call for each figure: with many links, this is most of the page."""
+    states, up, problem, waiting, under_way = (figures.gauges[gauge] for gauge in _OF_LINKS)
+    for link in node.federation.links:
+        domain = link.domain if link.domain in named else OTHER
+        of_domain = counts.get(domain)
+        if of_domain is None:
+            counts[domain] = dict(link.counters)
+        else:
+            for name, count in link.counters.items():
+                of_domain[name] = of_domain.get(name, 0) + count
+        queues = queues_of(link.machine)
+        states[link.state] = states.get(link.state, 0) + 1
+        up[domain] = up.get(domain, 0) + link.is_live
+        problem[domain] = problem.get(domain, 0) + bool(link_problem(link))
+        waiting[domain] = waiting.get(domain, 0) + sum([queue.waiting for queue in queues])
+        under_way[domain] = under_way.get(domain, 0) + sum([queue.under_way for queue in queues])
+
+
+def _put_stubs(figures: Figures, node: Node, named: AbstractSet[str]) -> None:
+    """Fill in what the stubs of other domains have used, likewise."""
+    messages, fuel, cpu, traps = (figures.totals[total] for total in _OF_STUBS)
+    for stub in node.federation.hosted_stubs():
+        domain, meters = stub.domain if stub.domain in named else OTHER, stub.meters
+        messages[domain] = messages.get(domain, 0) + meters.messages
+        fuel[domain] = fuel.get(domain, 0) + meters.fuel
+        cpu[domain] = cpu.get(domain, 0.0) + meters.cpu_us / 1e6
+        traps[domain] = traps.get(domain, 0) + meters.traps
 
 
 def _put_node(figures: Figures, node: Node) -> None:

@@ -95,22 +95,30 @@ DOMAINS = st.dictionaries(
 
 
 @given(DOMAINS)
-def test_samples_by_domain_are_read_as_those_that_the_library_writes(values: dict[str, float]) -> None:
-    figures = Figures({}, {}, {})
+def test_samples_are_read_as_those_that_the_library_writes(values: dict[str, float]) -> None:
+    figures = Figures({NodeCount.REFUSED.of(word): 7 for word in ("policy", "rate")}, {}, {})
     figures.gauges[Gauge.LINK_WAITING] = dict(values)
+    figures.gauges[Gauge.EXPIRY] = dict(values)
     figures.totals[DomainTotal.ARRIVED] = dict(values)
+    figures.put(Gauge.UPTIME, 1.5)
     gauge = GaugeMetricFamily("trapezoid_link_waiting_messages", Gauge.LINK_WAITING.meaning, labels=["domain"])
+    expiry = GaugeMetricFamily("trapezoid_expiry_seconds", Gauge.EXPIRY.meaning, labels=["what"])
     total = CounterMetricFamily("trapezoid_traffic_arrived", DomainTotal.ARRIVED.meaning, labels=["domain"])
-    for domain in sorted(values):
-        gauge.add_metric([domain], values[domain])
-        total.add_metric([domain], values[domain])
+    for label in sorted(values):
+        for family in (gauge, expiry, total):
+            family.add_metric([label], values[label])
+    refused = CounterMetricFamily("trapezoid_refused_by_code", _sentence(NodeCount.REFUSED), labels=["code"])
+    for word in ("policy", "rate"):
+        refused.add_metric([word], 7)
+    uptime = GaugeMetricFamily("trapezoid_uptime_seconds", Gauge.UPTIME.meaning, value=1.5)
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Once([gauge, total]))
+    registry.register(_Once([gauge, expiry, total, refused, uptime]))
     wanted = {family.name: family for family in text_string_to_metric_families(generate_latest(registry).decode())}
     found = {family.name: family for family in text_string_to_metric_families(exposition(figures).decode())}
-    for name, family in wanted.items():
-        assert (found[name].type, found[name].documentation) == (family.type, family.documentation)
-        for one, other in zip(found[name].samples, family.samples, strict=True):
+    assert len(wanted) == 5
+    for name, one_wanted in wanted.items():
+        assert (found[name].type, found[name].documentation) == (one_wanted.type, one_wanted.documentation)
+        for one, other in zip(found[name].samples, one_wanted.samples, strict=True):
             assert (one.name, one.labels) == (other.name, other.labels)
             value, wanted_value = float(one.value), float(other.value)  # as Prometheus keeps them
             assert value == wanted_value or (isnan(value) and isnan(wanted_value))
