@@ -6,7 +6,6 @@ flood it is hundreds, and nobody decides which. Source: design, sections 3 and 4
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -238,7 +237,7 @@ class HostedStub(Carrier):
         events = self.running.take_events()
         batch: list[OutboundMessage] = []
         if self._may_send:
-            batch = self._queue.take_batch(BATCH_MESSAGES, BATCH_BYTES, time.monotonic())
+            batch = self._queue.take_batch(BATCH_MESSAGES, BATCH_BYTES, self._port.now())
             events += map(_as_event, batch)
         return events, batch
 
@@ -247,13 +246,13 @@ class HostedStub(Carrier):
         if not events:
             await trio.lowlevel.checkpoint()
             return
-        started = time.monotonic()
+        started = self._port.now()
         try:
             reply = await self._process.exchange(events)
         except StubFaultError as exc:
             self._convict([pending.number for pending in batch], exc.fault or exc.code.word)
             raise
-        elapsed_us = int((time.monotonic() - started) * 1e6)
+        elapsed_us = int((self._port.now() - started) * 1e6)
         self.running.meters.exchanged(
             messages=len(batch),
             elapsed_us=elapsed_us,
@@ -285,14 +284,14 @@ class HostedStub(Carrier):
         """Wait while the stub has taken more than its share; a worker that ends is noticed at once."""
         pause_seconds = self.running.meters.pause_seconds
         if pause_seconds:
-            began = time.monotonic()
+            began = self._port.now()
             with trio.move_on_after(pause_seconds):
                 await self._process.wait_ended()
-            self.running.meters.paused_us += int((time.monotonic() - began) * 1e6)
+            self.running.meters.paused_us += int((self._port.now() - began) * 1e6)
 
     def _pay(self, cpu_us: int) -> None:
         """Take the cost of one exchange from the shares of the stub, and report when one of them is used up."""
-        meters, now = self.running.meters, time.monotonic()
+        meters, now = self.running.meters, self._port.now()
         if meters.take(cpu_us, self.running.ledger.unasked, now):
             self._observer.throttled(meters.shortage(now))
 

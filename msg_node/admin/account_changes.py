@@ -6,7 +6,6 @@ are made here, shown to the one who asks, and stored as digests only. Source: fe
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
@@ -85,13 +84,13 @@ async def change_password(node: Administered, arguments: Arguments, _by: str) ->
     """Give a user another password."""
     before = await _user(node, arguments)
     hashed = await _hash(_cost_of(node), arguments)
-    return _put_user(node, before, replace(before, hash=hashed, ended_at=time.time()))
+    return _put_user(node, before, replace(before, hash=hashed, ended_at=node.bus.options.now()))
 
 
 async def disable_user(node: Administered, arguments: Arguments, _by: str) -> Plan:
     """Let a user log in no more."""
     before = await _user(node, arguments)
-    return _put_user(node, before, replace(before, is_disabled=True, ended_at=time.time()))
+    return _put_user(node, before, replace(before, is_disabled=True, ended_at=node.bus.options.now()))
 
 
 async def enable_user(node: Administered, arguments: Arguments, _by: str) -> Plan:
@@ -103,7 +102,7 @@ async def enable_user(node: Administered, arguments: Arguments, _by: str) -> Pla
 async def remove_user(node: Administered, arguments: Arguments, _by: str) -> Plan:
     """Remove a user. The name is kept until the last token can have expired."""
     before = await _user(node, arguments)
-    return _put_user(node, before, LocalUser(name=before.name, hash="", ended_at=time.time()))
+    return _put_user(node, before, LocalUser(name=before.name, hash="", ended_at=node.bus.options.now()))
 
 
 async def _user(node: Administered, arguments: Arguments) -> LocalUser:
@@ -138,11 +137,11 @@ def _put_user(node: Administered, before: LocalUser | None, user: LocalUser) -> 
 
 async def clients(node: Administered, arguments: Arguments) -> Page:
     """All clients, by name."""
-    return page_of([_shown_client(one) for one in node.clients], arguments)
+    now = node.bus.options.now()
+    return page_of([_shown_client(one, now) for one in node.clients], arguments)
 
 
-def _shown_client(client: LocalClient) -> dict[str, object]:
-    now = time.time()
+def _shown_client(client: LocalClient, now: float) -> dict[str, object]:
     state = client.state(now)
     ends_at = client.code_ends_at if state == "to be enrolled" else client.ends_at
     return {
@@ -163,7 +162,7 @@ def _utc(seconds: float) -> str:
 async def add_client(node: Administered, arguments: Arguments, _by: str) -> Plan:
     """Add a client, with a token of its own."""
     fresh, token = _new(node, arguments), new_token()
-    client = replace(fresh, digest=digest_of(token), ends_at=_end(arguments, "for"))
+    client = replace(fresh, digest=digest_of(token), ends_at=_end(node, arguments, "for"))
     return _put_client(node, None, client, {"token": token})
 
 
@@ -176,7 +175,7 @@ async def enrol_client(node: Administered, arguments: Arguments, _by: str) -> Pl
     if fresh.runtime.endswith("*"):
         raise PeerError(Code.BAD_BODY, "a client that is to be enrolled has one `runtime`, in full")
     seconds = float(arguments["for"]) if "for" in arguments else None
-    client = replace(fresh, code=digest_of(code), code_ends_at=time.time() + within, token_seconds=seconds)
+    client = replace(fresh, code=digest_of(code), code_ends_at=node.bus.options.now() + within, token_seconds=seconds)
     return _put_client(node, None, client, {"code": code})
 
 
@@ -192,7 +191,7 @@ async def change_client(node: Administered, arguments: Arguments, _by: str) -> P
 async def give_token(node: Administered, arguments: Arguments, _by: str) -> Plan:
     """Give a client another token."""
     before, token = known(node.clients, str(arguments["name"])), new_token()
-    client = replace(before, digest=digest_of(token), ends_at=_end(arguments, "for"), code="", code_ends_at=0.0)
+    client = replace(before, digest=digest_of(token), ends_at=_end(node, arguments, "for"), code="", code_ends_at=0.0)
     return _put_client(node, before, client, {"token": token})
 
 
@@ -212,7 +211,7 @@ async def remove_client(node: Administered, arguments: Arguments, _by: str) -> P
     """Remove a client."""
     before = known(node.clients, str(arguments["name"]))
     apply, store = partial(node.clients.apply, before.name, None), partial(node.clients.store, before, None)
-    return Plan(_shown_client(before), None, apply, store)
+    return Plan(_shown_client(before, node.bus.options.now()), None, apply, store)
 
 
 def _new(node: Administered, arguments: Arguments) -> LocalClient:
@@ -228,17 +227,18 @@ def _new(node: Administered, arguments: Arguments) -> LocalClient:
     return new_client(name, str(arguments["kind"]), runtime, roles, settings.own_domains)
 
 
-def _end(arguments: Arguments, name: str) -> float | None:
-    return time.time() + float(arguments[name]) if name in arguments else None
+def _end(node: Administered, arguments: Arguments, name: str) -> float | None:
+    return node.bus.options.now() + float(arguments[name]) if name in arguments else None
 
 
 def _put_client(
     node: Administered, before: LocalClient | None, client: LocalClient, answer: Mapping[str, str] | None = None
 ) -> Plan:
-    all_clients, changed = node.clients, replace(client, changed_at=time.time())
+    now = node.bus.options.now()
+    all_clients, changed = node.clients, replace(client, changed_at=now)
     return Plan(
-        None if before is None else _shown_client(before),
-        _shown_client(changed),
+        None if before is None else _shown_client(before, now),
+        _shown_client(changed, now),
         partial(all_clients.apply, changed.name, changed),
         partial(all_clients.store, before, changed),
         answer=answer or {},

@@ -7,6 +7,8 @@ It is assembled here, and nowhere taken apart: `make_bus` is its order of constr
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from federation.core.border import HopBound
@@ -53,6 +55,8 @@ class BusOptions:
         max_hops: Bounds the nodes that a message may pass.
         nodes: What only one of several nodes of a domain has.
         flows: Whether what messages have in common is decided once.
+        now: The clock of sessions and stored requests: seconds since the Unix epoch.
+        steady: The clock of open requests: monotonic seconds.
     """
 
     node: str
@@ -61,6 +65,8 @@ class BusOptions:
     max_hops: HopBound = field(default_factory=HopBound)
     nodes: NodeParts | None = None
     flows: FlowMode = "on"
+    now: Callable[[], float] = time.time
+    steady: Callable[[], float] = time.monotonic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,12 +184,12 @@ def make_bus(
     )
     own = OwnMessages(router, send_queues, nodes)
     # Steps: what they do to connections, what they store, what follows from them.
-    requests, absences = LocalRequests(), Absences(state, send_queues)
+    requests, absences = LocalRequests(options.steady), Absences(state, send_queues)
     ended = (absences.ended, here.learned.forget, requests.session_ended)
-    connections = ConnectionEffects(state, send_queues, absences, word=services.notice, ended=ended)
-    effects = Effects(state, services, store, send_queues, connections, own)
+    connections = ConnectionEffects(state, send_queues, absences, word=services.notice, ended=ended, now=options.now)
+    effects = Effects(state, services, store, connections, own)
     inquiries = Inquiries(effects.concluded)
-    recorder = RequestRecorder(state, send_queues, counters, node=node, apply=effects.apply)
+    recorder = RequestRecorder(state, send_queues, counters, node=node, apply=effects.apply, now=options.now)
     parked_actions = ParkedActions(state, send_queues, recorder, serves=services.serves, parks=judges.parks)
     remote = RemoteSubscriptions(node, options.first_request, home_of=state.interworking.home_of)
     foreign = ForeignObjects(node, state, remote, outbound=send_queues, apply=effects.apply_for)

@@ -6,7 +6,6 @@ connection, when the commit has ended. Source: design, section 6.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 
 from msg_node.bus.absences import Absences
@@ -38,6 +37,7 @@ class ConnectionEffects:
         word: Words what a connection is notified of.
         absences: Sessions that return.
         ended: Called with each session that has ended.
+        now: The clock of the bus: seconds since the Unix epoch.
     """
 
     def __init__(
@@ -48,9 +48,11 @@ class ConnectionEffects:
         *,
         word: Callable[[Notice], Message],
         ended: Sequence[Callable[[int], None]],
+        now: Callable[[], float],
     ) -> None:
         self._state = state
-        self._send_queues = send_queues
+        self.send_queues = send_queues
+        self.now = now
         self._ports, self._connections = send_queues.ports, send_queues.connections
         self._absences = absences
         self._word = word
@@ -132,12 +134,12 @@ class ConnectionEffects:
 
     def _record(self, news: SessionNews) -> None:
         """Count and record what happened to a session."""
-        self._send_queues.counters[NodeCount.SESSIONS.of(news.event)] += 1
-        for see in self._send_queues.watchers.news:
+        self.send_queues.counters[NodeCount.SESSIONS.of(news.event)] += 1
+        for see in self.send_queues.watchers.news:
             see(news)
-        self._send_queues.records.append(
+        self.send_queues.records.append(
             SessionEvent(
-                ts_us=int(time.time() * 1e6),
+                ts_us=int(self.now() * 1e6),
                 event=news.event,
                 runtime_key=news.runtime_key,
                 session=news.sid,

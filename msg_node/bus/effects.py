@@ -7,7 +7,6 @@ Source: design, section 6.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Collection
 from functools import partial
 from os import urandom
@@ -19,7 +18,6 @@ from msg_node.bus.connection_effects import ConnectionEffects
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.inquiries import Inquiries
 from msg_node.bus.own_messages import OwnMessages
-from msg_node.bus.send_queues import SendQueues
 from msg_node.bus.services import Services
 from msg_node.kernel.answers import not_stored
 from msg_node.kernel.changes import Change
@@ -104,6 +102,9 @@ class Effects:
         services: Answer requests to the node itself.
         connections: Does what concerns connections.
         own: Sends notifications.
+
+    Attributes:
+        now: The clock of the bus: seconds since the Unix epoch.
     """
 
     def __init__(
@@ -111,15 +112,15 @@ class Effects:
         state: BusTables,
         services: Services,
         store: Store,
-        send_queues: SendQueues,
         connections: ConnectionEffects,
         own: OwnMessages,
     ) -> None:
         self._state = state
         self._services = services
         self._store = store
-        self._send_queues = send_queues
         self._connections = connections
+        self._send_queues = connections.send_queues
+        self.now = connections.now
         self._own = own
         self._random = RandomStock(urandom)
         self._inquiries: Inquiries
@@ -210,7 +211,7 @@ class Effects:
 
     def concluded(self, asked: Asked, outcome: object) -> None:
         """An inquiry has come to its end: answer, if the asker is still there, or ask on."""
-        result = self._services.concluded(asked, outcome, now=time.time())
+        result = self._services.concluded(asked, outcome, now=self.now())
         self.apply_for(asked.caller.number, result)
 
     def publish_statuses(self, changes: list[StatusChange]) -> None:
@@ -228,7 +229,7 @@ class Effects:
 
     def sweep_registry(self) -> bool:
         """Look after some registry entries that nobody has refreshed; whether there may be more."""
-        return self._swept(self._services.sweep_registry(now=time.time()))
+        return self._swept(self._services.sweep_registry(now=self.now()))
 
     def _swept(self, result: ServiceResult) -> bool:
         self.apply(result, self._own.send)
@@ -249,7 +250,7 @@ class Effects:
         self.leave(result, answer)
         for effect in result.effects:
             if isinstance(effect, Bind) and self._connections.unbind(effect):
-                lost = self._services.sessions.connection_lost(effect.connection, now=time.time())
+                lost = self._services.sessions.connection_lost(effect.connection, now=self.now())
                 self.apply(lost, self._own.send)
 
     def leave(self, result: ServiceResult, answer: Callable[[Message], None]) -> None:

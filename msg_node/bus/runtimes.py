@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from os import urandom
@@ -62,11 +61,11 @@ class Runtimes:
         """A connection has ended."""
         self._send_queues.closed(port)
         port.answer = ignore_message
-        self._effects.apply(self._sessions.connection_lost(port.connection, now=time.time()), self._own.send)
+        self._effects.apply(self._sessions.connection_lost(port.connection, now=self._effects.now()), self._own.send)
 
     def remove(self, sids: Iterable[int]) -> None:
         """An operator ends sessions: their connections are closed with 4403, and nothing brings them back."""
-        self._effects.apply(self._sessions.remove(sids, now=time.time()), self._own.send)
+        self._effects.apply(self._sessions.remove(sids, now=self._effects.now()), self._own.send)
 
     def runtime_of(self, port: RuntimePort) -> str:
         """Address of the runtime that has its session on a connection, "" before there is one."""
@@ -95,7 +94,7 @@ class Runtimes:
     def _go_on(self, port: RuntimePort, message: Message, answer: Callable[[Message], None]) -> None:
         """The runtime is ours: serve it, if it is still connected."""
         if port.connection in self._send_queues.connections:
-            self._serve(port, message, answer, time.time())
+            self._serve(port, message, answer, self._effects.now())
 
     def _refuse(self, port: RuntimePort, message: Message, answer: Callable[[Message], None], error: PeerError) -> None:
         if port.connection in self._send_queues.connections:

@@ -18,7 +18,6 @@ While that is under way nothing more is read from the runtime's connection. Sour
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -238,7 +237,7 @@ class SessionMoves:
             credentials.check_connection(offered)
             return Asked(runtime_key=runtime_key, session_address=message.from_key, takes_given=True)
         offered = Offered(token or offered.token, offered.certificate)
-        proven = credentials.check(offered, runtime_key, now=time.time())
+        proven = credentials.check(offered, runtime_key, now=self._effects.now())
         if not is_open:
             return Asked(runtime_key=runtime_key, session_address=message.from_key, takes_given=True)
         credential, is_in_full = proven.credential, proven.is_in_full
@@ -284,7 +283,7 @@ class SessionMoves:
             return None
         given = decode_row(row, GivenSession, table=Table.GIVEN_SESSIONS, key=digest)
         moved = decode_row(bytes(given.moved), MovedSession, table=Table.GIVEN_SESSIONS, key=digest)
-        is_over = given.given_at + self._state.transitions.rules.grace_seconds < time.time()
+        is_over = given.given_at + self._state.transitions.rules.grace_seconds < self._effects.now()
         return None if is_over or moved.session.runtime_key != asked.runtime_key else moved
 
     async def _put_on_its_way(self, moved: MovedSession) -> None:
@@ -295,7 +294,7 @@ class SessionMoves:
             errors.append(error)
             done.set()
 
-        self._claims.submit([_given(moved, msgspec.json.encode(moved))], done.set, failed)
+        self._claims.submit([_given(moved, msgspec.json.encode(moved), self._effects.now())], done.set, failed)
         await done.wait()
         if errors:
             raise errors[0]
@@ -328,14 +327,14 @@ class SessionMoves:
         claimant = self._state.owners.claimant  # of what somebody here has claimed since it was stored
         ours = {key for key, claim in owners.items() if claim.node == self._node and claimant(key) is None}
         sid = self._state.transitions.next_sid
-        changes = move_in(self._state, moved.with_only(ours), now=time.time())
+        changes = move_in(self._state, moved.with_only(ours), now=self._effects.now())
         changes.append(Change(Table.GIVEN_SESSIONS, moved.session.token_digest, None))
         self._claims.has_claimed(ours)
         self._take_events(sid, moved)
         self._effects.apply(ServiceResult(changes=changes), self._own.send)
 
     def _take_events(self, sid: int, moved: MovedSession) -> None:
-        actions, now = self._actions, time.time()
+        actions, now = self._actions, self._effects.now()
         for one in moved.events:
             with suppress(codec.BrokenMessageError):
                 [event] = codec.decode(bytes(one.message))
@@ -352,7 +351,7 @@ class SessionMoves:
         for key in keys:
             sid, owner = self._state.sessions.by_runtime(key), self._state.owners.claimant(key)
             if sid is not None:
-                self._effects.apply(self._sessions.move_out(sid, now=time.time()), self._own.send)
+                self._effects.apply(self._sessions.move_out(sid, now=self._effects.now()), self._own.send)
             elif owner is not None:
                 self._state.listeners.remove_at(owner, key)
                 self._state.owners.release({owner}, key)
@@ -391,7 +390,7 @@ class SessionMoves:
         self._give(asked, lambda answered: answer(msgspec.json.encode(answered)))
 
     def _give(self, asked: Asked, answer: Callable[[Answered], None]) -> None:
-        now = time.time()
+        now = self._effects.now()
         found = find_wanted(self._state, asked, now=now)
         if found is None:
             answer(Answered(refusal=self._why_none(asked)))
@@ -421,7 +420,7 @@ class SessionMoves:
         self._effects.apply(self._sessions.move_out(found.sid, now=now), self._own.send)
         try:  # with what ends it here, in one transaction
             self._claims.submit(
-                [_given(moved, text)],
+                [_given(moved, text, now)],
                 lambda: given(Answered(moved=moved)),
                 lambda _: given(Answered(refusal=Code.OVERLOAD.word)),
             )
@@ -438,9 +437,9 @@ class SessionMoves:
         return Code.BAD_TOKEN.word if has_another or asked.runtime_key in self._claims.held else ""
 
 
-def _given(moved: MovedSession, text: bytes) -> Change:
+def _given(moved: MovedSession, text: bytes, now: float) -> Change:
     """Puts a session on its way."""
-    given = GivenSession(given_at=time.time(), moved=msgspec.Raw(text))
+    given = GivenSession(given_at=now, moved=msgspec.Raw(text))
     return Change(Table.GIVEN_SESSIONS, moved.session.token_digest, given)
 
 

@@ -259,7 +259,7 @@ class SessionTraffic:
             rest is for `wait_for_port` to wait with, so that a flood finds its bound at its source; or it is time that
             others have their turn, since some requests cost as much as a thousand messages.
         """
-        now = time.time()
+        now = self._effects.now()
         port.heard(now)
         queue = port.queue
         with self._effects:

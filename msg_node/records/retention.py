@@ -67,12 +67,21 @@ class SpoolRetention:
         spool: The folder.
         keep_days: Asked each time.
         on_removed: Called with the number of segments.
+        now: Seconds since the Unix epoch.
     """
 
-    def __init__(self, spool: Path, keep_days: KeepDays, on_removed: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        spool: Path,
+        keep_days: KeepDays,
+        on_removed: Callable[[int], None],
+        *,
+        now: Callable[[], float] = time.time,
+    ) -> None:
         self._spool = spool
         self._keep_days = keep_days
         self._on_removed = on_removed
+        self._now = now
 
     async def run(self) -> None:
         """Remove what is too old, until cancelled."""
@@ -83,7 +92,7 @@ class SpoolRetention:
     async def look(self) -> None:
         """Remove what is too old now; an error is logged, and the next look tries again."""
         try:
-            removed = await trio.to_thread.run_sync(remove_expired, self._spool, self._keep_days(), time.time())
+            removed = await trio.to_thread.run_sync(remove_expired, self._spool, self._keep_days(), self._now())
         except OSError as exc:
             logger.error("old records cannot be removed: %s", exc)
             return

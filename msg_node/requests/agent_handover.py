@@ -5,8 +5,6 @@ The twin for other domains is `outbox`. Source: message specification, section 1
 
 from __future__ import annotations
 
-import time
-
 from msg_node.kernel.counts import NodeCount
 from msg_node.requests.cancellations import Cancellations
 from msg_node.requests.core.delivery_messages import handed_over
@@ -65,7 +63,7 @@ class AgentHandover:
 
     def bound(self, sid: int) -> None:
         """A session has a connection (again), and was notified: send what waited for it."""
-        now = time.time()
+        now = self._recorder.now()
         port = self._send_queues.ports.get(sid)
         if port is None or self._handed_on.get(sid) != port.connection:  # else it was only renewed
             self.lost(sid)

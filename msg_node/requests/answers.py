@@ -5,8 +5,6 @@ Source: message specification, sections 18.4 and 19.
 
 from __future__ import annotations
 
-import time
-
 from msg_node.kernel.counts import NodeCount
 from msg_node.requests.agent_handover import AgentHandover
 from msg_node.requests.cancellations import Cancellations, is_undone
@@ -53,7 +51,7 @@ class RequestAnswers:
             return True
         entry = self._parking.answered_by(message)
         if entry is None:
-            if not self._parking.finished.is_late(message, time.time()):
+            if not self._parking.finished.is_late(message, self._recorder.now()):
                 return False
             self._recorder.counters[NodeCount.LATE_ANSWERS] += 1
             return True
@@ -113,7 +111,7 @@ class RequestAnswers:
         if is_owed and is_kept_elsewhere:
             self._recorder.park([entry])
         elif is_owed:
-            self._parking.owed.add(entry, time.time() + REQUEST_TTL_SECONDS)
+            self._parking.owed.add(entry, self._recorder.now() + REQUEST_TTL_SECONDS)
             senders.reply(entry, word, answer)
         elif entry.is_invitation:
             senders.reply(entry, word, answer)
@@ -125,4 +123,4 @@ class RequestAnswers:
     def _hand_over(self, queue: str) -> None:
         if self._parking.queues.waiting(queue):
             recipient = self._outbox if is_domain(queue) else self._agents
-            recipient.hand_over(queue, time.time())
+            recipient.hand_over(queue, self._recorder.now())

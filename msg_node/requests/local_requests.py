@@ -5,8 +5,7 @@ What is known of them is in `core/awaited_answers`. Source: message specificatio
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from federation.core.transactions import Tracking, tracking_of
 from msg_node.requests.core.awaited_answers import Answered, Awaited, AwaitedAnswers
@@ -16,9 +15,14 @@ from protofly.message import Message
 
 
 class LocalRequests:
-    """Times requests of sessions to sessions."""
+    """Times requests of sessions to sessions.
 
-    def __init__(self) -> None:
+    Args:
+        steady: The clock: monotonic seconds.
+    """
+
+    def __init__(self, steady: Callable[[], float]) -> None:
+        self._steady = steady
         self._awaited = AwaitedAnswers()
         self.session_ended = self._awaited.session_ended
 
@@ -39,11 +43,11 @@ class LocalRequests:
         ttl_seconds = ttl_of(message)
         if ttl_seconds is None or message.wants_receipt or tracking_of(message) is not Tracking.ONE_REPLY:
             return
-        self._awaited.began(message, sid, ttl_seconds, time.monotonic())
+        self._awaited.began(message, sid, ttl_seconds, self._steady())
 
     def came(self, reply: Message) -> Message:
         """A session replies: the reply to deliver, marked if its request was answered 504 already."""
-        is_late = self._awaited.came(reply, time.monotonic()) is Answered.LATE
+        is_late = self._awaited.came(reply, self._steady()) is Answered.LATE
         return marked_late(reply) if is_late else reply
 
     def ended_unread(self, message: Message) -> bool:
@@ -52,4 +56,4 @@ class LocalRequests:
 
     def overdue(self) -> Iterable[Awaited]:
         """Take out some of the requests whose time is over, for an answer in place of the recipient's."""
-        return self._awaited.expired(time.monotonic())
+        return self._awaited.expired(self._steady())

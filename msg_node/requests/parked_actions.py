@@ -155,9 +155,9 @@ class ParkedActions:
     def take_found(self, message: Message, number: int, roles: frozenset[str], queue: str) -> None:
         """Take an action of a session or link for a user whose place has been found. Raises PeerError."""
         if number > 0:
-            self.take(message, number, time.time(), roles=roles, queue=queue)
+            self.take(message, number, self.recorder.now(), roles=roles, queue=queue)
         else:
-            self._take_action_of(self._state.links.domain(number), message, number, time.time(), queue)
+            self._take_action_of(self._state.links.domain(number), message, number, self.recorder.now(), queue)
 
     def _take_action_of(self, domain: str, message: Message, number: int, now: float, queue: str = "") -> None:
         """Take an action of another domain. One that it handed over before is answered with how it stands."""
@@ -186,7 +186,7 @@ class ParkedActions:
         if not self._parks(message, roles, self._state.senders.other_domain_of(asker)):
             return False
         try:
-            self._park_invitation(message, asker, time.time(), roles)
+            self._park_invitation(message, asker, self.recorder.now(), roles)
         except PeerError:
             return False
         return True
@@ -262,7 +262,7 @@ class ParkedActions:
     def settle(self) -> None:
         """Go on with what services and sessions changed: addresses with a new owner, requests that were cancelled."""
         if arrived := self._state.owners.arrivals.take():
-            now = time.time()
+            now = self.recorder.now()
             for key in arrived:
                 self.agents.hand_over(key, now)
             self.recorder.senders.notify_inboxes(arrived)

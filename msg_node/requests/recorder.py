@@ -42,19 +42,28 @@ class RequestRecorder:
         ids: For messages of our own.
         recent: Results of actions that ended lately.
         on_parked: Called with the queue of each request that is stored.
+        now: The clock of the bus: seconds since the Unix epoch.
     """
 
     def __init__(
-        self, state: RequestTables, send_queues: OutboundQueues, counters: Counters, *, node: str, apply: Apply
+        self,
+        state: RequestTables,
+        send_queues: OutboundQueues,
+        counters: Counters,
+        *,
+        node: str,
+        apply: Apply,
+        now: Callable[[], float],
     ) -> None:
         self._state = state
         self._parking = state.delivery.parking
         self._send_queues = send_queues
         self._apply = apply
         self.counters = counters
+        self.now = now
         self.url = f"domain://msg-node.{domain_of(node)}/delivery"
         self.ids = count(randbits(_ID_BITS))  # message specification, section 3, rule 7
-        self.senders = Senders(state, send_queues, url=self.url, apply=apply, ids=self.ids)
+        self.senders = Senders(state, send_queues, url=self.url, apply=apply, ids=self.ids, now=now)
         self.recent = RecentResults()
         self.on_parked: Callable[[str], None] = lambda _queue: None
         self._unreported: set[ParkedRequest] = set()  # parked; their replies wait for the commit
@@ -84,7 +93,7 @@ class RequestRecorder:
 
     def finish(self, entry: ParkedRequest, word: StatusReport, *, answer: Message | None = None) -> None:
         """End an open request with its final answer, and send that to its sender if it waits, else to its inbox."""
-        is_owed, now = entry in self._parking.owed, time.time()
+        is_owed, now = entry in self._parking.owed, self.now()
         self._parking.finish(entry, word, now)
         self.recent.keep(entry, word, time.monotonic())
         self.counters[NodeCount.ACTIONS.of(word.status.value)] += 1
@@ -94,7 +103,7 @@ class RequestRecorder:
     def withdraw(self, entry: ParkedRequest) -> None:
         """End a request that is refused after all, without a report; no effect when it has ended."""
         if self._parking.is_open(entry):
-            self._parking.finish(entry, StatusReport.of_code(Status.FAILED, Code.STORAGE), time.time())
+            self._parking.finish(entry, StatusReport.of_code(Status.FAILED, Code.STORAGE), self.now())
             self.commit()
 
     def report_again(self, entry: ParkedRequest) -> None:

@@ -5,7 +5,6 @@ Everything leaves after what it promises is durable. Source: message specificati
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
@@ -47,6 +46,7 @@ class Senders:
         url: str,
         apply: Apply,
         ids: Iterator[int],
+        now: Callable[[], float],
     ) -> None:
         self._state = state
         self._delivery = state.delivery
@@ -54,6 +54,7 @@ class Senders:
         self._url = url
         self._apply = apply
         self._ids = ids
+        self._now = now
         self._to_notify: dict[str, None] = {}  # owners of inboxes, first come, first served
 
     def reply(self, entry: ParkedRequest, word: StatusReport, answer: Message | None = None) -> bool:
@@ -101,7 +102,7 @@ class Senders:
                 notice_body(entry, word),
                 word.status.is_final,
             ),
-            time.time(),
+            self._now(),
         )
         self._push([notice], 1)
 

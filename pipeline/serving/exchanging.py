@@ -41,7 +41,7 @@ def report_usage(lake: Lake, what: Exchanging) -> JobResult:
     for partner in what.partners:
         if partner.usage is None:
             continue
-        from_us, until_us = usage.watched_period(partner.usage.hours)
+        from_us, until_us = usage.watched_period(partner.usage.hours, int(what.clock() * 1e6))
         of = usage.Watched(
             domain=what.settings.domain,
             peer=partner.domain,

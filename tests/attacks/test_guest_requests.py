@@ -6,14 +6,12 @@ import logging
 from collections.abc import AsyncIterator
 from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import trio
 from trio.testing import MockClock
 
 from catalogue_client.fetcher import Dialler
-from federation.stubs import hosted_stub
 from protofly.errors import Code, TransportError
 from protofly.limits import (
     STUB_CHANNELS,
@@ -32,7 +30,7 @@ from tests.support.hosted import StubRig, link_module, stub_rig
 from tests.support.link_endpoint import Documents, make_world
 from tests.support.scripted_stub import ScriptedProcess, act, opening, status
 from tests.support.services import PATIENCE_SECONDS
-from tests.support.sides import chat
+from tests.support.sides import Clock, chat
 
 A_SECOND = (1_000).to_bytes(4, "little")
 A_MILLISECOND = (1).to_bytes(4, "little")
@@ -137,13 +135,10 @@ async def test_a_stub_may_set_a_timer_anew_for_each_message_of_a_long_batch(rig:
 
 
 async def test_a_stub_that_has_itself_called_for_ever_gets_its_share_of_the_processor(
-    rig: StubRig, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    rig: StubRig, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert autojump_clock.autojump_threshold == 0
-    clock = SimpleNamespace(monotonic=trio.current_time)
-    monkeypatch.setattr(hosted_stub, "time", clock)
-    monkeypatch.setattr(rig.link, "now", trio.current_time)
-
+    rig.bus.clock = Clock(monotonic=trio.current_time)
     process = ScriptedProcess(lambda event: [act(Action.SET_TIMER, 1, A_MILLISECOND)] if event.op in RINGING else ())
     process.cpu_us = 40_000  # a millisecond later it is called again
     async with rig.running(process):
@@ -161,11 +156,10 @@ async def test_a_stub_that_has_itself_called_for_ever_gets_its_share_of_the_proc
 
 
 async def test_a_stub_that_winds_up_all_its_timers_for_ever_costs_the_node_a_bounded_number_of_them(
-    rig: StubRig, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    rig: StubRig, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert autojump_clock.autojump_threshold == 0
-    monkeypatch.setattr(hosted_stub, "time", SimpleNamespace(monotonic=trio.current_time))
-    monkeypatch.setattr(rig.link, "now", trio.current_time)
+    rig.bus.clock = Clock(monotonic=trio.current_time)
     wound_up = 0
 
     def wind_up(event: GuestEvent) -> list[GuestAction]:

@@ -156,15 +156,14 @@ def test_files_that_cannot_be_taken_are_returned_with_the_reason_and_bounded(bot
 
 
 def test_high_users_are_reported_once_in_a_period_and_found_by_their_operator(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path
 ) -> None:
     found = lakes(spark, tmp_path)
     a = Operator(A, found[A], tmp_path / "a", usage=UsageReports(hours=48, messages=5))
     b = Operator(B, found[B], tmp_path / "b", extracts=False)
     # The records are of that day, so the hours before now are, too.
-    monkeypatch.setattr("time.time_ns", lambda: int(LATER * 1e9) - DAY_US * 500)
-    first, second = report_usage(a.lake, a.what), report_usage(a.lake, a.what)
-    monkeypatch.undo()
+    at_noon = replace(a.what, clock=lambda: LATER - DAY_US / 2e6)
+    first, second = report_usage(a.lake, at_noon), report_usage(a.lake, at_noon)
     assert (first.findings, second.findings) == (1, 0)
     with site_of(B, b.folder / "in") as at_b:
         a.round(at_b)

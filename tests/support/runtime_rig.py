@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
@@ -34,6 +35,7 @@ from msg_node.bus.middleware import Step, authorisation, make_stack
 from msg_node.bus.node_traffic import NodeParts
 from msg_node.bus.runtime_port import RuntimePort
 from msg_node.bus.send_queues import SendQueues
+from msg_node.bus.services import Services
 from msg_node.connectors.https import HttpsBinding
 from msg_node.connectors.listener import Listener, ListenerOptions
 from msg_node.connectors.socketio import SocketIo
@@ -335,6 +337,14 @@ class RecordList:
             await self.room.wait()
 
 
+@dataclass
+class Clocks:
+    """The clocks of a rig; tests set them."""
+
+    now: Callable[[], float] = time.time
+    steady: Callable[[], float] = time.monotonic
+
+
 class RuntimeRig:
     """State, services, bus and listener of one node."""
 
@@ -360,7 +370,6 @@ class RuntimeRig:
         flows: FlowMode = "on",
         has_own_gate: bool = True,
     ) -> None:
-        self._has_own_gate = has_own_gate
         journal = Journal()
         accepted = credentials if isinstance(credentials, Credentials) else Credentials(credentials)
         session_rules = SessionRules(max_sessions=max_sessions, returns_by_address=returns_by_address)
@@ -378,18 +387,21 @@ class RuntimeRig:
         self.records = RecordList()
         self.gate = gate or Gate(peers={"*": PeerRule()})
         self.guests = self._make_guest_border()
-        self.services = make_services(
-            self.state,
-            SessionService(
-                self.state.lifecycle, self.state.own, permit_guest=self.guests.open if allows_guests else None
-            ),
-            Announcements(NODE, self.state.listeners, first_id=1000),
-            NodeFacts(NODE, "1"),
-            at=services_at(self.state) if services_at is not None else None,
-        )
+        self.services = self._make_services(services_at, allows_guests=allows_guests)
         self.domains = NearDomains()
         self.nodes = None if nodes is None else nodes(self.state, store)
-        self.bus = self._make_bus(steps, flows, ping_seconds=ping_seconds, max_hops=max_hops)
+        self.clocks = Clocks()
+        options = BusOptions(
+            node=NODE,
+            first_request=5000,
+            ping_seconds=ping_seconds,
+            max_hops=HopBound(max_hops),
+            nodes=None if self.nodes is None else self.nodes.parts,
+            flows=flows,
+            now=lambda: self.clocks.now(),
+            steady=lambda: self.clocks.steady(),
+        )
+        self.bus = self._make_bus(options, steps, has_own_gate=has_own_gate)
         self.parks: Parks = park_nothing
         self.bus.send_queues.links = self.domains
         self.judge_local: JudgeLocal = lambda _message, _roles: None
@@ -409,31 +421,32 @@ class RuntimeRig:
             )
         )
 
-    def _make_bus(
-        self, steps: Sequence[tuple[str, Step]], flows: FlowMode, *, ping_seconds: float, max_hops: int
-    ) -> Bus:
-        """The bus, whose judges and parks are looked up at each message: tests replace them."""
+    def _make_services(self, services_at: ServicesAt | None, *, allows_guests: bool) -> Services:
+        state, permit_guest = self.state, self.guests.open if allows_guests else None
+        return make_services(
+            state,
+            SessionService(state.lifecycle, state.own, permit_guest=permit_guest),
+            Announcements(NODE, state.listeners, first_id=1000),
+            NodeFacts(NODE, "1"),
+            at=services_at(state) if services_at is not None else None,
+        )
+
+    def _make_bus(self, options: BusOptions, steps: Sequence[tuple[str, Step]], *, has_own_gate: bool) -> Bus:
+        """The bus, whose judges, parks and clocks are looked up at each message: tests replace them."""
 
         def judge(message: Message, roles: frozenset[str], _sid: int | None) -> Refusal | None:
             return self.judge_local(message, roles)
 
         last: tuple[str, Step] = ("authorisation", authorisation(judge, self.state.guests.domain))
         return make_bus(
-            BusOptions(
-                node=NODE,
-                first_request=5000,
-                ping_seconds=ping_seconds,
-                max_hops=HopBound(max_hops),
-                nodes=None if self.nodes is None else self.nodes.parts,
-                flows=flows,
-            ),
+            options,
             self.state,
             self.services,
             self.store if self.nodes is None else self.nodes.claims,
             SendQueues(self.state, guests=self.guests, records=self.records),
             Judges(
                 guests=self.guests,
-                stack=make_stack([*steps, last] if self._has_own_gate else steps, judge),
+                stack=make_stack([*steps, last] if has_own_gate else steps, judge),
                 parks=lambda message, roles, domain: self.parks(message, roles, domain),
             ),
         )

@@ -213,7 +213,7 @@ async def test_clients_and_their_sessions_are_there_after_a_restart(tmp_path: Pa
         assert roles_in(at.rig.port_of("lamps").roles) == {"agent"}
 
 
-async def test_a_token_ends_when_it_was_said_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_token_ends_when_it_was_said_to(tmp_path: Path) -> None:
     async with admin_rig(tmp_path) as at:
         ops = await at.operator()
         given = await change(ops, "client add", name="lamps", kind="agent", **{"for": "1h"})
@@ -225,7 +225,7 @@ async def test_a_token_ends_when_it_was_said_to(tmp_path: Path, monkeypatch: pyt
         assert session is not None
         assert session.proof.expires_at == pytest.approx(time.time() + 3600, abs=60)
         later = time.time() + 3601
-        monkeypatch.setattr(time, "time", lambda: later)
+        at.rig.clocks.now = lambda: later
         assert [one["state"] for one in await rows(ops, "clients")] == ["expired"]
         _, reply = await opened_with(at, "lamps", given["answer"]["token"])
         assert code_and_reason(reply) == (401, "bad-token")

@@ -587,7 +587,7 @@ async def test_a_session_that_could_not_be_claimed_comes_back_at_the_same_node(t
 
 
 async def test_a_session_on_its_way_is_for_its_runtime_with_its_token_until_its_grace_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     async with cluster_rig(tmp_path, ("n1", "n2", "n3")) as rigs:
         bo = await rigs[1].opened("bo")
@@ -603,7 +603,7 @@ async def test_a_session_on_its_way_is_for_its_runtime_with_its_token_until_its_
         assert (await re_opened(rigs[2], bo))[1] == 500
         bo.token = token
         later = time.time() + rigs[2].state.transitions.rules.grace_seconds + 1.0
-        monkeypatch.setattr("msg_node.bus.session_moves.time.time", lambda: later)
+        rigs[2].clocks.now = lambda: later
         assert (await re_opened(rigs[2], bo))[1] == 500
 
 

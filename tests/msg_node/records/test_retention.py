@@ -87,8 +87,7 @@ async def test_the_rules_of_the_moment_count_and_an_error_is_reported(
     segment(tmp_path, "mdr", 31)
     rules: dict[str, float] = {}
     removed: list[int] = []
-    monkeypatch.setattr("msg_node.records.retention.time.time", lambda: NOW)
-    retention = SpoolRetention(tmp_path, lambda: rules, removed.append)
+    retention = SpoolRetention(tmp_path, lambda: rules, removed.append, now=lambda: NOW)
     await retention.look()
     rules["mdr"] = 30.0
     await retention.look()

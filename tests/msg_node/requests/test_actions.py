@@ -317,17 +317,17 @@ async def test_a_sender_that_repeats_itself_gets_the_same_request_and_the_agent_
 
 @pytest.mark.parametrize("ahead_seconds", [7_200.0, -7_200.0])
 async def test_an_action_that_is_repeated_after_the_clock_was_set_runs_once(
-    rig: RuntimeRig, monkeypatch: pytest.MonkeyPatch, ahead_seconds: float
+    rig: RuntimeRig, ahead_seconds: float
 ) -> None:
-    ana, now = await rig.opened("ana"), time.time
+    ana, now = await rig.opened("ana"), rig.clocks.now
     first = await parked(ana, 1)
-    monkeypatch.setattr(time, "time", lambda: now() + ahead_seconds)
+    rig.clocks.now = lambda: now() + ahead_seconds
     assert await parked(ana, 1) == first, "while it is open"
     agent = await an_agent(rig)
     [request] = [one for one in await agent.heard() if one["type"] == "execute"]
     await agent.say(answer_to(request, {"code": 200, "value": "done"}))
     await rig.until("actions completed")
-    monkeypatch.setattr(time, "time", lambda: now() + 2 * ahead_seconds)
+    rig.clocks.now = lambda: now() + 2 * ahead_seconds
     await ana.say(action(ana.address, 1, 1))
     while (reply := await ana.next())["type"] != "response":
         pass  # the notice to its inbox

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from federation.links.link_context import Refusal
-from msg_node.requests import local_requests
 from protofly.errors import Code
 from tests.support.bindings import MakeRuntime
 from tests.support.runtime_rig import (
@@ -37,15 +35,14 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(local_requests, "time", SimpleNamespace(monotonic=made.monotonic))
-    return made
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture
 async def rig(tmp_path: Path, clock: Clock) -> AsyncIterator[RuntimeRig]:
     async with runtime_rig(tmp_path, returns_by_address=True) as made:
+        made.clocks.steady = clock.monotonic
         yield made
 
 
