@@ -10,6 +10,9 @@ from typing import Final
 
 SWITCH_SECONDS: Final = 0.001
 """How long a thread that computes may keep the interpreter while messages wait."""
+BESIDE_NICE: Final = 5
+"""So much lower is the priority of processes beside the node, below that of partners' stubs: a check, a search or a
+log-in waits, messages do not."""
 
 
 def settle_memory() -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import trio
-
 from msg_node.admin.record_search import DenialQuery
 from protofly.errors import Code, HostError
+from trapezoid.beside import run_beside
 
 _WORDS_CHARS = 500
 
@@ -22,7 +20,7 @@ async def find_beside(config: Path, query: DenialQuery, limit: int) -> list[dict
     Raises:
         HostError: The process did not get as far as an answer.
     """
-    words = ["-P", "-m", "trapezoid", "records", "find", "--json", "--refused", f"--config={config}", f"-n{limit}"]
+    words = ["records", "find", "--json", "--refused", f"--config={config}", f"-n{limit}"]
     asked = {
         "since": _moment(query.since),
         "until": "" if query.until is None else _moment(query.until),
@@ -31,7 +29,7 @@ async def find_beside(config: Path, query: DenialQuery, limit: int) -> list[dict
         "rule": query.rule,
     }
     words += [f"--{name}={value}" for name, value in asked.items() if value]
-    done = await trio.run_process([sys.executable, *words], capture_stdout=True, capture_stderr=True, check=False)
+    done = await run_beside(words)
     try:
         answer = json.loads(done.stdout)
     except ValueError:

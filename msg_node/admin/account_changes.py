@@ -66,7 +66,7 @@ async def add_user(node: Administered, arguments: Arguments, _by: str) -> Plan:
     if before is not None and before.hash:
         raise PeerError(Code.DUPLICATE, f"there is a user {name} already")
     roles = read_roles(str(arguments.get("roles", "")))
-    hashed = await _hash(cost, arguments)
+    hashed = await _hash(node, cost, arguments)
     ended_at = 0.0 if before is None else before.ended_at
     user = LocalUser(name=name, hash=hashed, roles=roles, ended_at=ended_at)
     return _put_user(node, before, user)
@@ -83,7 +83,7 @@ async def change_user(node: Administered, arguments: Arguments, _by: str) -> Pla
 async def change_password(node: Administered, arguments: Arguments, _by: str) -> Plan:
     """Give a user another password."""
     before = await _user(node, arguments)
-    hashed = await _hash(_cost_of(node), arguments)
+    hashed = await _hash(node, _cost_of(node), arguments)
     return _put_user(node, before, replace(before, hash=hashed, ended_at=node.bus.options.now()))
 
 
@@ -110,11 +110,11 @@ async def _user(node: Administered, arguments: Arguments) -> LocalUser:
     return await trio.to_thread.run_sync(node.passwords.users.known, str(arguments["name"]))
 
 
-async def _hash(cost: HashCost, arguments: Arguments) -> str:
+async def _hash(node: Administered, cost: HashCost, arguments: Arguments) -> str:
     password = str(arguments["password"])
     if not is_acceptable(password):
         raise PeerError(Code.BAD_BODY, "a password has 8 to 1024 bytes")
-    return await trio.to_thread.run_sync(cost.hash, password, limiter=_HASHES_AT_ONCE)
+    return await trio.to_thread.run_sync(node.passwords.hashing.hash, cost, password, limiter=_HASHES_AT_ONCE)
 
 
 def _cost_of(node: Administered) -> HashCost:

@@ -1,4 +1,4 @@
-"""Checks passwords of local users, in threads, and ends log-ins of users that were changed by a command.
+"""Checks passwords of local users, in processes of their own, and ends log-ins of users that were changed by a command.
 
 A check costs memory and time on purpose, so only so many run side by side. A name that nobody has, and a user that is
 disabled, cost as much as others and are refused alike.
@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from msg_node.identity.core.password_attempts import Bound, PasswordAttempts, Pause
 from msg_node.identity.core.password_login import PasswordQuestion, PasswordVerdict
-from msg_node.identity.password_hash import HashCost, is_right
+from msg_node.identity.hashing import Hashing
+from msg_node.identity.password_hash import HashCost
 from msg_node.identity.user_store import LocalUser, Users
 from protofly.errors import HostError, PeerError
 from protofly.limits import SESSION_TOKEN_MAX_SECONDS
@@ -50,6 +51,7 @@ class PasswordCheck:
         self._end_user = end_user
         self._network_of = network_of
         self._limiter = trio.CapacityLimiter(1)
+        self.hashing = Hashing()
         self.cost: HashCost | None = None
         """Of new hashes; None: local users cannot log in."""
         self._attempts = PasswordAttempts()
@@ -64,7 +66,7 @@ class PasswordCheck:
         """Check a password.
 
         Raises:
-            HostError: Users cannot be read, or this one was changed while it got a new password.
+            HostError: Users cannot be read, this one was changed while it got a new password, or the node stops.
         """
         network, cost, user = self._network_of(question.session), self.cost, question.user
         if network is None or cost is None:  # a session without a connection counts for no network
@@ -93,10 +95,12 @@ class PasswordCheck:
                 version = found
             except HostError as exc:
                 logger.error("users cannot be looked after; trying again: %s", exc)
+            await trio.to_thread.run_sync(self.hashing.end_idle)
             await trio.sleep(LOOK_SECONDS)
 
     def close(self) -> None:
-        """Let the users go."""
+        """Let the users go; a check under way fails."""
+        self.hashing.close()
         self.users.close()
 
     def end_changed(self, users: Iterable[LocalUser]) -> None:
@@ -116,13 +120,14 @@ class PasswordCheck:
     def _check(self, question: PasswordQuestion, cost: HashCost) -> LocalUser | None:
         found = self.users.find(question.user)
         user = found if found is not None and found.hash and not found.is_disabled else None
-        if not is_right(question.password, cost.hash_of_nobody() if user is None else user.hash) or user is None:
+        compared = cost.hash_of_nobody() if user is None else user.hash
+        if not self.hashing.is_right(question.password, compared) or user is None:
             return None
         if question.new_password:
-            changed = replace(user, hash=cost.hash(question.new_password), ended_at=time.time())
+            changed = replace(user, hash=self.hashing.hash(cost, question.new_password), ended_at=time.time())
             self.users.replace(user, changed)
             return changed
         if not cost.is_of(user.hash):
             with contextlib.suppress(PeerError):  # then it was changed meanwhile, and is right as it is
-                self.users.replace(user, replace(user, hash=cost.hash(question.password)))
+                self.users.replace(user, replace(user, hash=self.hashing.hash(cost, question.password)))
         return user

@@ -1,14 +1,12 @@
-"""A check for a running node: the same steps in a process of its own, so that no message of the node waits for them."""
+"""A check for a running node: the same steps in a process of its own."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
-import trio
-
 from protofly.errors import SettingsError
+from trapezoid.beside import run_beside
 
 _WORDS_CHARS = 500
 
@@ -19,8 +17,7 @@ async def check_beside(config: Path, domain: str) -> dict[str, object]:
     Raises:
         SettingsError: The settings cannot be used, or the process did not get as far as a report.
     """
-    words = ["-P", "-m", "trapezoid", "peer", "check", "--json", "--config", str(config), "--", domain]
-    done = await trio.run_process([sys.executable, *words], capture_stdout=True, capture_stderr=True, check=False)
+    done = await run_beside(["peer", "check", "--json", "--config", str(config), "--", domain])
     try:
         report = json.loads(done.stdout)
     except ValueError:

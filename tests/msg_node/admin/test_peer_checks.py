@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import os
+import socket
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +16,7 @@ import trio
 from msg_node.admin.administration import Actor, Administration
 from msg_node.admin.core.operations import AdminRequest
 from msg_node.admin.peer_checks import PeerChecks
+from msg_node.process_tuning import BESIDE_NICE
 from protofly.errors import Code, PeerError, SettingsError
 from tests.support.admin_rig import admin_rig, ask_admin
 from tests.support.runtime_rig import DOMAIN, FOREIGN
@@ -96,3 +101,34 @@ async def test_the_steps_of_the_command_run_in_a_process_of_their_own(tmp_path: 
     config.write_text("[node")
     with pytest.raises(SettingsError, match="without a report"):
         await check_beside(config, FOREIGN)
+
+
+def priorities_of_children() -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == os.getpid():
+                found.append(os.getpriority(os.PRIO_PROCESS, int(stat.parent.name)))
+    return found
+
+
+async def test_a_check_under_way_has_a_lower_priority_than_the_node_and_ends_with_it(tmp_path: Path) -> None:
+    config, lower = tmp_path / "node.toml", min(19, os.getpriority(os.PRIO_PROCESS, 0) + BESIDE_NICE)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as never_answers:
+        never_answers.bind(("127.0.0.1", 0))
+        config.write_text(
+            f'[node]\ndomain = "{DOMAIN}"\ndata_dir = "data"\n[listen]\ninsecure_plaintext = true\n'
+            f'[discovery]\nnameservers = ["127.0.0.1:{never_answers.getsockname()[1]}"]\n'
+            f'[[peer]]\ndomain = "{FOREIGN}"\n'
+        )
+        with trio.fail_after(60):
+            await _cancel_when(partial(check_beside, config, FOREIGN), lambda: lower in priorities_of_children())
+    assert lower not in priorities_of_children()
+
+
+async def _cancel_when(run: Callable[[], Awaitable[object]], condition: Callable[[], bool]) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        while not condition():
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()

@@ -40,7 +40,10 @@ def check_in(folder: Path, *, network: str | None = "192.0.2.1") -> Iterator[tup
         users.replace(None, LocalUser(name="ana", hash=COST.hash(PASSWORD)))
         check = PasswordCheck(users, end_user=lambda _user, _moment: None, network_of=lambda _session: network)
         check.follow(COST)
-        yield users, check
+        try:
+            yield users, check
+        finally:
+            check.hashing.close()
 
 
 @pytest.fixture
