@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from interop.domain_folders import Preparation
-from interop.group_chat import Step
+from interop.group_chat import ChatStep
 from interop.ledger import Ledger
 from interop.participant import CHAT
 from protofly.printable import escaped
@@ -77,7 +77,7 @@ class DemoView:
         """One preparation is finished."""
         self._line("[dim]set-up[/]", done.title, "", done.taken_ms)
 
-    def stepped(self, step: Step) -> None:
+    def stepped(self, step: ChatStep) -> None:
         """One step of the conversation is finished."""
         self._line("[green]✓[/]", step.title, step.detail, step.taken_ms)
 

@@ -37,7 +37,7 @@ _BIG: Final = 2**60  # beyond the integers that a float holds: must pass unround
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class ChatStep:
     """One finished step of the conversation."""
 
     title: str
@@ -73,7 +73,7 @@ class GroupChat:
     """One performance of a scene."""
 
     def __init__(
-        self, scene: Scene, access_points: Mapping[str, AccessPoint], *, trace: str, on_step: Callable[[Step], None]
+        self, scene: Scene, access_points: Mapping[str, AccessPoint], *, trace: str, on_step: Callable[[ChatStep], None]
     ) -> None:
         self.cast = Cast(scene, access_points)
         self.ledger, self.room = self.cast.ledger, self.cast.room
@@ -143,7 +143,7 @@ class GroupChat:
         began = time.perf_counter()
         outcome = await act(*arguments)  # type: ignore[misc]  # every act is an async function
         taken_ms = (time.perf_counter() - began) * 1e3
-        self._on_step(Step(title=title, detail=outcome if isinstance(outcome, str) else detail, taken_ms=taken_ms))
+        self._on_step(ChatStep(title=title, detail=outcome if isinstance(outcome, str) else detail, taken_ms=taken_ms))
 
     async def _chat(self) -> str:
         async with trio.open_nursery() as nursery:

@@ -11,11 +11,11 @@ __all__ = [
     "Decision",
     "Facts",
     "Gate",
+    "GateVerdict",
     "PeerRule",
     "Policy",
     "PolicySet",
     "Rule",
-    "Verdict",
     "compile_canonical",
     "compile_policies",
     "load_policies",
@@ -24,7 +24,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from policy.core.engine import CompiledPolicies, compile_canonical, compile_policies
-    from policy.core.gate import Gate, Verdict
+    from policy.core.gate import Gate, GateVerdict
     from policy.core.model import Decision, Facts, Policy, PolicySet, Rule
     from policy.core.peer_entries import PeerRule
     from policy.core.text import load_policies
@@ -41,7 +41,7 @@ else:
             "Policy": "policy.core.model",
             "PolicySet": "policy.core.model",
             "Rule": "policy.core.model",
-            "Verdict": "policy.core.gate",
+            "GateVerdict": "policy.core.gate",
             "compile_canonical": "policy.core.engine",
             "compile_policies": "policy.core.engine",
             "load_policies": "policy.core.text",

@@ -12,7 +12,7 @@ import msgspec
 from protofly.block_encoding import Encoded, encode_blocks
 from protofly.record_runs import MessageRun, Recorded, records_in
 from protofly.record_segments import BLOCKS_VERSION, LINES_VERSION, SegmentName, by_pair
-from protofly.records import RECORD_TYPES, Kind, MessageRecord, Record, hash_addresses_in
+from protofly.records import RECORD_TYPES, MessageRecord, Record, RecordKind, hash_addresses_in
 
 ENCODING_ERRORS = (UnicodeEncodeError, msgspec.EncodeError, TypeError, OverflowError)
 """What `encode` raises for a record that is not JSON: a text with half a surrogate pair, or our own mistake."""
@@ -58,7 +58,7 @@ class LinesEncoding(Encoding):
 
     version = LINES_VERSION
 
-    def __init__(self, kind: Kind, node: str, boot: int, hashed: Hash | None = None) -> None:
+    def __init__(self, kind: RecordKind, node: str, boot: int, hashed: Hash | None = None) -> None:
         super().__init__(node, boot, hashed)
         self._type = RECORD_TYPES[kind]
         members = self._type.__struct_fields__
@@ -123,7 +123,7 @@ class BlocksEncoding(Encoding):
 
 def encoding_of(name: SegmentName, *, has_blocks: bool, hashed: Hash | None = None) -> Encoding:
     """The encoding of the segments of one kind and run; `has_blocks`: of messages, blocks."""
-    if name.kind is Kind.MESSAGE and has_blocks:
+    if name.kind is RecordKind.MESSAGE and has_blocks:
         return BlocksEncoding(name.node, name.boot, hashed)
     return LinesEncoding(name.kind, name.node, name.boot, hashed)
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 from zstandard import ZstdCompressionParameters, ZstdCompressor
 
-from protofly.records import Closure, Kind, SegmentManifest
+from protofly.records import Closure, RecordKind, SegmentManifest
 
 OPEN_SUFFIX = ".open"
 SEALED_SUFFIX = ".jsonl.zst"
@@ -48,9 +48,9 @@ def frame_compressor() -> ZstdCompressor:
     return ZstdCompressor(compression_params=_COMPRESSION)
 
 
-def known_versions(kind: Kind) -> tuple[int, ...]:
+def known_versions(kind: RecordKind) -> tuple[int, ...]:
     """Schema versions of segments of this kind that are read."""
-    return (LINES_VERSION, BLOCKS_VERSION) if kind is Kind.MESSAGE else (LINES_VERSION,)
+    return (LINES_VERSION, BLOCKS_VERSION) if kind is RecordKind.MESSAGE else (LINES_VERSION,)
 
 
 def sealed_suffix(version: int) -> str:
@@ -61,7 +61,7 @@ def sealed_suffix(version: int) -> str:
 class SegmentName(NamedTuple):
     """The parts of the name of a segment's files."""
 
-    kind: Kind
+    kind: RecordKind
     node: str
     boot: int
     segno: int
@@ -73,9 +73,9 @@ class SegmentName(NamedTuple):
     def parse(text: str) -> SegmentName | None:
         """Read a name without its suffix. Returns None if it is not the name of a segment."""
         match = _NAME.fullmatch(text)
-        if match is None or match["kind"] not in {kind.value for kind in Kind}:
+        if match is None or match["kind"] not in {kind.value for kind in RecordKind}:
             return None
-        return SegmentName(Kind(match["kind"]), match["node"], int(match["boot"]), int(match["segno"]))
+        return SegmentName(RecordKind(match["kind"]), match["node"], int(match["boot"]), int(match["segno"]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ SIGNED_PREFIX = b"trapezoid-segment/1\n"
 _ADDRESS_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"\\]+")
 
 
-class Kind(Enum):
+class RecordKind(Enum):
     """Kinds of records; each has its own segments and its own numbering."""
 
     MESSAGE = "mdr"
@@ -54,7 +54,7 @@ class Kind(Enum):
 class _Record(Struct, kw_only=True, omit_defaults=True, gc=False):
     """What every record carries first. All but `ts_us` is filled in by the writer."""
 
-    kind: ClassVar[Kind]
+    kind: ClassVar[RecordKind]
     schema_version: ClassVar[int] = 1
     address_members: ClassVar[tuple[str, ...]] = ()
     """Members that hold addresses of people or things, hashed when the operator asks."""
@@ -144,7 +144,7 @@ class MessageRecord(_Record, kw_only=True, omit_defaults=True, gc=False):
     out and `size_wire` on the way in; its `now` is `ts_us`. Times in µs, sizes in bytes.
     """
 
-    kind = Kind.MESSAGE
+    kind = RecordKind.MESSAGE
     address_members = ("src_key", "dst_key")
 
     role: Literal["out", "in"]
@@ -188,7 +188,7 @@ class DecisionRecord(_Record, kw_only=True, omit_defaults=True, gc=False):
     two are written has a bound; `left_out` is how many were not, since the record of them before this one.
     """
 
-    kind = Kind.DECISION
+    kind = RecordKind.DECISION
     address_members = ("src_key", "dst_key")
 
     hook: Literal["peer", "out", "in", "local"]
@@ -222,7 +222,7 @@ class StubEvent(_Record, kw_only=True, omit_defaults=True, gc=False):
     `duration_us` is how long that was.
     """
 
-    kind = Kind.STUB
+    kind = RecordKind.STUB
     free_members = ("detail",)
 
     domain: str
@@ -271,7 +271,7 @@ class LinkEvent(_Record, kw_only=True, omit_defaults=True, gc=False):
     `src_key` is the address in whose name a `spoofed` message came.
     """
 
-    kind = Kind.LINK
+    kind = RecordKind.LINK
     address_members = ("src_key",)
     free_members = ("detail",)
 
@@ -294,7 +294,7 @@ class LinkEvent(_Record, kw_only=True, omit_defaults=True, gc=False):
 class SessionEvent(_Record, kw_only=True, omit_defaults=True, gc=False):
     """Something happened to the session of a local runtime."""
 
-    kind = Kind.SESSION
+    kind = RecordKind.SESSION
     address_members = ("runtime_key",)
     free_members = ("detail", "remote")
 
@@ -318,7 +318,7 @@ class PolicyEvent(_Record, kw_only=True, omit_defaults=True, gc=False):
     it. `files` are as the settings name them, those of a bundle behind its digest. `detail` says why, or which quota.
     """
 
-    kind = Kind.POLICY
+    kind = RecordKind.POLICY
 
     event: Literal["deployed", "refused", "used-up"]
     cause: Literal["start", "reload", "activation", "roll-back", "groups", "quota"]
@@ -341,7 +341,7 @@ class AdminEvent(_Record, kw_only=True, omit_defaults=True, gc=False):
     how the request came. `arguments`, `before` and `after` are JSON; what was refused has a `code` and no `after`.
     """
 
-    kind = Kind.ADMIN
+    kind = RecordKind.ADMIN
     free_members = ("detail",)
     text_members = ("arguments", "before", "after")
 
@@ -356,14 +356,14 @@ class AdminEvent(_Record, kw_only=True, omit_defaults=True, gc=False):
 
 
 Record: TypeAlias = MessageRecord | DecisionRecord | StubEvent | LinkEvent | SessionEvent | PolicyEvent | AdminEvent
-RECORD_TYPES: dict[Kind, type[Record]] = {
-    Kind.MESSAGE: MessageRecord,
-    Kind.DECISION: DecisionRecord,
-    Kind.STUB: StubEvent,
-    Kind.LINK: LinkEvent,
-    Kind.SESSION: SessionEvent,
-    Kind.POLICY: PolicyEvent,
-    Kind.ADMIN: AdminEvent,
+RECORD_TYPES: dict[RecordKind, type[Record]] = {
+    RecordKind.MESSAGE: MessageRecord,
+    RecordKind.DECISION: DecisionRecord,
+    RecordKind.STUB: StubEvent,
+    RecordKind.LINK: LinkEvent,
+    RecordKind.SESSION: SessionEvent,
+    RecordKind.POLICY: PolicyEvent,
+    RecordKind.ADMIN: AdminEvent,
 }
 
 Closure: TypeAlias = Literal["size", "time", "shutdown", "recovered", "manual"]
@@ -381,7 +381,7 @@ class SegmentManifest(Struct, frozen=True, kw_only=True):
     """
 
     format: Literal["trapezoid-segment/1"] = "trapezoid-segment/1"
-    kind: Kind
+    kind: RecordKind
     node: str
     boot: int
     segno: int

@@ -31,7 +31,7 @@ from stubkit.trace import record_line
 SCRIPT_BYTES: Final = 4 << 20
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StubCaseStep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One step of a case. `fuel` and `memory` are the most that it may cost; 0 for no other bound than the budget."""
 
     give: Facts | list[Facts] = []
@@ -66,7 +66,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """
 
     name: str
-    steps: list[Step]
+    steps: list[StubCaseStep]
     after: str = ""
     start: Facts = {}
     endpoints: tuple[str, ...] = ()
@@ -124,7 +124,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 return case
         raise SettingsError(f"there is no case {name!r}; there are {', '.join(repr(one.name) for one in self.cases)}")
 
-    def steps_of(self, case: Case) -> list[Step]:
+    def steps_of(self, case: Case) -> list[StubCaseStep]:
         """Its steps, behind those of the case that it comes after.
 
         Raises:
@@ -188,7 +188,7 @@ def _check_references(script: Script) -> None:
         script.steps_of(case)
 
 
-def _check_step(step: Step) -> None:
+def _check_step(step: StubCaseStep) -> None:
     if bool(step.events()) == bool(step.wait_ms) or step.wait_ms < 0:
         raise SettingsError("a step has either `give` or `wait_ms`, above 0")
     for wanted in step.want or []:
@@ -203,7 +203,7 @@ def _check_step(step: Step) -> None:
             raise SettingsError(f"match: {exc}") from exc
 
 
-def difference(step: Step, actions: Sequence[GuestAction]) -> str:
+def difference(step: StubCaseStep, actions: Sequence[GuestAction]) -> str:
     """Where an answer differs from what the step wants, "" if nowhere."""
     if step.want is None:
         return ""

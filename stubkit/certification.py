@@ -46,7 +46,7 @@ dt { font-weight: 600 } dd { overflow-wrap: anywhere; margin-left: 1em }
 _STYLE_DIGEST: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class RequirementVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one requirement."""
 
     number: str
@@ -66,7 +66,7 @@ class Certification(msgspec.Struct, frozen=True, kw_only=True):
     kit: str
     engine: str
     made: _Shown
-    verdicts: list[Verdict]
+    verdicts: list[RequirementVerdict]
     fuel_per_message: float = 0.0
     cpu_us_per_message: float = 0.0
     memory_bytes: int = 0

@@ -12,7 +12,7 @@ import trio
 
 from protofly.errors import PeerError, SettingsError
 from stubkit.cases import Script
-from stubkit.certification import SPEC, Certification, Verdict
+from stubkit.certification import SPEC, Certification, RequirementVerdict
 from stubkit.fuzz import FuzzResult, fuzz
 from stubkit.live_stub import NotLiveError, Rate, StubUnderTest
 from stubkit.requirements import REQUIREMENTS, judge
@@ -24,7 +24,9 @@ BENCH_BATCH: Final = 16
 _Result = TypeVar("_Result")
 
 
-def certify(path: Path, script: Script, *, kit: str, made: str, progress: Callable[[Verdict], None]) -> Certification:
+def certify(
+    path: Path, script: Script, *, kit: str, made: str, progress: Callable[[RequirementVerdict], None]
+) -> Certification:
     """Test one module.
 
     Args:
@@ -41,12 +43,12 @@ def certify(path: Path, script: Script, *, kit: str, made: str, progress: Callab
 
 
 async def _certify(
-    path: Path, script: Script, about: tuple[str, str], progress: Callable[[Verdict], None]
+    path: Path, script: Script, about: tuple[str, str], progress: Callable[[RequirementVerdict], None]
 ) -> Certification:
     module = await trio.to_thread.run_sync(read_module, path)
-    verdicts: list[Verdict] = []
+    verdicts: list[RequirementVerdict] = []
 
-    def note(verdict: Verdict) -> None:
+    def note(verdict: RequirementVerdict) -> None:
         verdicts.append(verdict)
         progress(verdict)
 
@@ -56,7 +58,9 @@ async def _certify(
         async with compiled_stub(module) as compiled:
             facts = compiled.facts
             name, version, engine = facts.name, facts.version, compiled.sandbox.fingerprint
-            note(Verdict(number="SR-01", title=MODULE_TITLE, result="passed", detail=f"{len(module):,} bytes"))
+            note(
+                RequirementVerdict(number="SR-01", title=MODULE_TITLE, result="passed", detail=f"{len(module):,} bytes")
+            )
             under_test = StubUnderTest(compiled, script)
             for requirement in REQUIREMENTS:
                 began = trio.current_time()
@@ -65,7 +69,7 @@ async def _certify(
             if all(verdict.result == "passed" for verdict in verdicts):
                 rate = await measured(under_test, BENCH_MESSAGES, BENCH_BATCH)
     except PeerError as exc:
-        note(Verdict(number="SR-01", title=MODULE_TITLE, result="failed", detail=str(exc)))
+        note(RequirementVerdict(number="SR-01", title=MODULE_TITLE, result="failed", detail=str(exc)))
     return Certification(
         spec=SPEC,
         stub=name,

@@ -14,7 +14,7 @@ from protofly.limits import IN_FLIGHT_MESSAGES, INPUT_BYTES
 from sandbox.core.exchange import FLAG_GRANTED, FLAG_TEXT, Action, Event, GuestAction, GuestEvent
 from sandbox.core.frames import Reply
 from sandbox.stub_process import Calls
-from stubkit.certification import Result, Verdict
+from stubkit.certification import RequirementVerdict, Result
 from stubkit.fuzz import fuzz
 from stubkit.live_stub import NotLiveError, StubUnderTest, fault_of, numbered_message
 from stubkit.scripted_run import play_case
@@ -309,7 +309,7 @@ REQUIREMENTS: Final = (
 """SR-01, the module itself, comes before: nothing of a refused module can be run."""
 
 
-async def judge(requirement: Requirement, under_test: StubUnderTest) -> Verdict:
+async def judge(requirement: Requirement, under_test: StubUnderTest) -> RequirementVerdict:
     """Test one requirement."""
     result: Result = "failed"
     try:
@@ -318,4 +318,4 @@ async def judge(requirement: Requirement, under_test: StubUnderTest) -> Verdict:
         detail = str(exc)
     except NotLiveError as exc:
         result, detail = "failed" if requirement.number == "SR-09" else "not-tested", str(exc)
-    return Verdict(number=requirement.number, title=requirement.title, result=result, detail=detail)
+    return RequirementVerdict(number=requirement.number, title=requirement.title, result=result, detail=detail)

@@ -14,7 +14,7 @@ import trio
 from protofly.errors import SettingsError, StubFaultError
 from sandbox.core.budget import Budget
 from sandbox.core.exchange import Event, GuestEvent
-from stubkit.cases import Case, Script, Step, difference
+from stubkit.cases import Case, Script, StubCaseStep, difference
 from stubkit.complaints import complaints_about
 from stubkit.sandboxed import CompiledStub, compiled_stub, read_module
 from stubkit.trace import Trace
@@ -69,7 +69,7 @@ class CasePlayer:
         """
         steps = self._steps
         if not steps or not steps[0][1].gives_start:
-            steps = [((steps[0][0] if steps else 1) - 1, Step(give={"event": "start"})), *steps]
+            steps = [((steps[0][0] if steps else 1) - 1, StubCaseStep(give={"event": "start"})), *steps]
         results: list[StepResult] = []
         for number, step in steps:
             results.append(await self._step(number, step))
@@ -77,7 +77,7 @@ class CasePlayer:
                 break
         return results
 
-    async def _step(self, number: int, step: Step) -> StepResult:
+    async def _step(self, number: int, step: StubCaseStep) -> StepResult:
         problem = ""
         try:
             if step.wait_ms:
@@ -143,7 +143,7 @@ async def play_case(compiled: CompiledStub, case: Case, script: Script) -> CaseR
     return CaseResult(name=case.name, steps=tuple(steps), seconds=seconds, trace=tuple(trace.entries))
 
 
-def _excess(step: Step, cost: Cost) -> str:
+def _excess(step: StubCaseStep, cost: Cost) -> str:
     if step.fuel and cost.fuel > step.fuel:
         return f"fuel {cost.fuel:,}; at most {step.fuel:,}"
     if step.memory and cost.memory_bytes > step.memory:

@@ -23,7 +23,7 @@ import trio
 from protofly import limits
 from protofly.documents import DocumentBundle
 from protofly.errors import Code, PeerError
-from stubs_cache.core.entry import SEAL_BYTES, Kind, compiled_key, documents_key, seal, unseal
+from stubs_cache.core.entry import SEAL_BYTES, CacheKind, compiled_key, documents_key, seal, unseal
 from stubs_cache.core.eviction import CACHE_BYTES, Eviction, choose_evictions
 from stubs_cache.store import FileStore
 
@@ -69,7 +69,7 @@ class StubsCache:
 
     async def get_module(self, sha256: str) -> bytes | None:
         """The module with this hash (hex), hashed again, or None."""
-        return await trio.to_thread.run_sync(self._read, Kind.MODULE, sha256, limits.MODULE_BYTES)
+        return await trio.to_thread.run_sync(self._read, CacheKind.MODULE, sha256, limits.MODULE_BYTES)
 
     async def put_module(self, module: bytes) -> str:
         """Keep a module; returns its hash.
@@ -78,13 +78,13 @@ class StubsCache:
             HostError: STORAGE.
         """
         key = hashlib.sha256(module).hexdigest()
-        await self._put(Kind.MODULE, key, module)
+        await self._put(CacheKind.MODULE, key, module)
         return key
 
     async def get_documents(self, domain: str) -> DocumentBundle | None:
         """The documents kept of a domain, or None. To be verified by `CatalogueClient.restore`."""
         key = documents_key(domain)
-        raw = await trio.to_thread.run_sync(self._read, Kind.DOCUMENTS, key, _DOCUMENTS_BYTES)
+        raw = await trio.to_thread.run_sync(self._read, CacheKind.DOCUMENTS, key, _DOCUMENTS_BYTES)
         return msgspec.msgpack.decode(raw, type=DocumentBundle) if raw is not None else None
 
     async def put_documents(self, bundle: DocumentBundle) -> None:
@@ -93,16 +93,16 @@ class StubsCache:
         Raises:
             HostError: STORAGE.
         """
-        await self._put(Kind.DOCUMENTS, documents_key(bundle.domain), msgspec.msgpack.encode(bundle))
+        await self._put(CacheKind.DOCUMENTS, documents_key(bundle.domain), msgspec.msgpack.encode(bundle))
 
     async def drop_documents(self, domain: str) -> None:
         """Forget the documents of a domain."""
-        await trio.to_thread.run_sync(self._store.remove, Kind.DOCUMENTS, documents_key(domain))
+        await trio.to_thread.run_sync(self._store.remove, CacheKind.DOCUMENTS, documents_key(domain))
 
     async def get_compiled(self, code_sha256: str, engine_fingerprint: str) -> bytes | None:
         """Machine code that this node made from the code with this hash (hex) with this very engine, or None."""
         key = compiled_key(code_sha256, engine_fingerprint)
-        return await trio.to_thread.run_sync(self._read, Kind.COMPILED, key, _COMPILED_BYTES)
+        return await trio.to_thread.run_sync(self._read, CacheKind.COMPILED, key, _COMPILED_BYTES)
 
     async def put_compiled(self, code_sha256: str, engine_fingerprint: str, code: bytes) -> None:
         """Keep compiled code, made from the code with this hash (hex).
@@ -110,7 +110,7 @@ class StubsCache:
         Raises:
             HostError: STORAGE.
         """
-        await self._put(Kind.COMPILED, compiled_key(code_sha256, engine_fingerprint), code)
+        await self._put(CacheKind.COMPILED, compiled_key(code_sha256, engine_fingerprint), code)
 
     async def evict(self, *, kept: Collection[str] = ()) -> list[Eviction]:
         """Remove what was unused for long or does not fit; `kept` are keys of what running stubs were started from.
@@ -131,7 +131,7 @@ class StubsCache:
         """Wait until more has been written since the last `evict` than there is room for."""
         await self._is_full.wait()
 
-    async def _put(self, kind: Kind, key: str, data: bytes) -> None:
+    async def _put(self, kind: CacheKind, key: str, data: bytes) -> None:
         await trio.to_thread.run_sync(self._write, kind, key, data)
         self._statistics.writes += 1
         self._written_bytes += len(data)
@@ -142,7 +142,7 @@ class StubsCache:
         if self._statistics.size_bytes > self.max_bytes:
             self._is_full.set()
 
-    def _read(self, kind: Kind, key: str, max_bytes: int) -> bytes | None:
+    def _read(self, kind: CacheKind, key: str, max_bytes: int) -> bytes | None:
         stored = self._store.read(kind, key, max_bytes=max_bytes + SEAL_BYTES)
         if stored is None:
             self._statistics.misses += 1
@@ -159,8 +159,8 @@ class StubsCache:
         self._statistics.hits += 1
         return data
 
-    def _checked(self, kind: Kind, key: str, stored: bytes) -> bytes:
-        if kind is Kind.MODULE:
+    def _checked(self, kind: CacheKind, key: str, stored: bytes) -> bytes:
+        if kind is CacheKind.MODULE:
             data = stored if hashlib.sha256(stored).hexdigest() == key else None
         else:
             data = unseal(self._secret, kind, key, stored)
@@ -168,8 +168,8 @@ class StubsCache:
             raise PeerError(Code.CACHE_TAMPERED, f"{kind.value}/{key[:16]} was not written by this node")
         return data
 
-    def _write(self, kind: Kind, key: str, data: bytes) -> None:
-        self._store.write(kind, key, data if kind is Kind.MODULE else seal(self._secret, kind, key, data))
+    def _write(self, kind: CacheKind, key: str, data: bytes) -> None:
+        self._store.write(kind, key, data if kind is CacheKind.MODULE else seal(self._secret, kind, key, data))
 
     def _evict(self, kept: frozenset[str]) -> tuple[list[Eviction], int]:
         entries = self._store.entries()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from protofly.errors import Code, HostError, SettingsError
-from stubs_cache.core.entry import Entry, Kind, is_key
+from stubs_cache.core.entry import CacheEntry, CacheKind, is_key
 
 _TEMPORARY: Final = ".writing-"
 _SECRET_BYTES: Final = 32
@@ -79,7 +79,7 @@ class FileStore:
         """
         self._folder = folder
         try:
-            for kind in Kind:
+            for kind in CacheKind:
                 place = folder / kind.value
                 place.mkdir(mode=0o700, parents=True, exist_ok=True)
                 place.chmod(0o700)
@@ -89,7 +89,7 @@ class FileStore:
         except OSError as error:
             raise HostError(Code.STORAGE, f"stubs cache: {error}") from error
 
-    def read(self, kind: Kind, key: str, *, max_bytes: int) -> bytes | None:
+    def read(self, kind: CacheKind, key: str, *, max_bytes: int) -> bytes | None:
         """The bytes of an entry, or None. Marks it as used. A file that is too large or a link counts as b""."""
         path = self._path(kind, key)
         try:
@@ -110,7 +110,7 @@ class FileStore:
             os.close(descriptor)
         return data if len(data) <= max_bytes else b""
 
-    def write(self, kind: Kind, key: str, data: bytes) -> None:
+    def write(self, kind: CacheKind, key: str, data: bytes) -> None:
         """Write an entry.
 
         Raises:
@@ -121,37 +121,37 @@ class FileStore:
         except OSError as error:
             raise HostError(Code.STORAGE, f"stubs cache: {error}") from error
 
-    def remove(self, kind: Kind, key: str) -> None:
+    def remove(self, kind: CacheKind, key: str) -> None:
         """Remove an entry if it is there. What cannot be removed (a folder put there by hand) stays unreadable."""
         with contextlib.suppress(OSError):
             self._path(kind, key).unlink()
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[CacheEntry]:
         """Every entry that is there now. What is no file of ours (put there by hand, or being written) is none.
 
         Raises:
             HostError: STORAGE.
         """
-        found: list[Entry] = []
+        found: list[CacheEntry] = []
         try:
-            for kind in Kind:
+            for kind in CacheKind:
                 with os.scandir(self._folder / kind.value) as items:
                     found += [entry for item in items if (entry := _as_entry(kind, item)) is not None]
         except OSError as error:
             raise HostError(Code.STORAGE, f"stubs cache: {error}") from error
         return found
 
-    def _path(self, kind: Kind, key: str) -> Path:
+    def _path(self, kind: CacheKind, key: str) -> Path:
         if not is_key(key):
             raise ValueError("a cache key is the hex of a SHA-256")
         return self._folder / kind.value / key
 
 
-def _as_entry(kind: Kind, item: os.DirEntry[str]) -> Entry | None:
+def _as_entry(kind: CacheKind, item: os.DirEntry[str]) -> CacheEntry | None:
     try:
         status = item.stat(follow_symlinks=False)
     except FileNotFoundError:
         return None  # somebody was faster
     if not is_key(item.name) or not stat.S_ISREG(status.st_mode):
         return None
-    return Entry(kind=kind, key=item.name, size_bytes=status.st_size, used_at=status.st_mtime)
+    return CacheEntry(kind=kind, key=item.name, size_bytes=status.st_size, used_at=status.st_mtime)

@@ -20,14 +20,14 @@ import zstandard
 from protofly.errors import PeerError, SettingsError
 from protofly.record_blocks import lines_in
 from protofly.record_segments import MANIFEST_SUFFIX, OPEN_SUFFIX, SEALED_SUFFIXES, SegmentName
-from protofly.records import Kind, decode_manifest, frame_end
+from protofly.records import RecordKind, decode_manifest, frame_end
 
 SEGMENT_BYTES_MAX: Final = 1 << 30
 FRAME_BYTES_MAX: Final = 64 << 20
 WINDOW_BYTES_MAX: Final = 8 << 20
 MANIFEST_BYTES_MAX: Final = 4 << 20
 
-_ORDER: Final = {kind: number for number, kind in enumerate(Kind)}
+_ORDER: Final = {kind: number for number, kind in enumerate(RecordKind)}
 
 Line = Mapping[str, Any]
 _decode_line = msgspec.json.Decoder(dict[str, Any]).decode
@@ -70,7 +70,7 @@ class Segment:
             return None
 
 
-def segments_in(spool: Path, kinds: frozenset[Kind]) -> list[Segment]:
+def segments_in(spool: Path, kinds: frozenset[RecordKind]) -> list[Segment]:
     """List the segments of some kinds, oldest first.
 
     Raises:

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from protofly.address import canonical_key, domain_of
 from protofly.errors import Code, PeerError
-from protofly.records import Kind
+from protofly.records import RecordKind
 
 Line = Mapping[str, Any]
-ANSWERED_KINDS: Final = frozenset({Kind.MESSAGE, Kind.DECISION, Kind.LINK, Kind.SESSION})
+ANSWERED_KINDS: Final = frozenset({RecordKind.MESSAGE, RecordKind.DECISION, RecordKind.LINK, RecordKind.SESSION})
 """Kinds that record the fate of a message or a connection."""
 GOOD_OUTCOMES: Final = frozenset({"delivered", "duplicate"})
 REFUSED_EVENTS: Final = frozenset({"refused", "spoofed"})
@@ -148,7 +148,7 @@ def address_words(address: str, hashed: Callable[[str], str] | None) -> frozense
 # Texts.
 
 
-def row_of(kind: Kind, line: Line) -> dict[str, str]:
+def row_of(kind: RecordKind, line: Line) -> dict[str, str]:
     """A record as a row of texts: time, kind, sender, recipient, type, outcome, reason and id."""
     return {
         "time": time_text(line["ts_us"]),

@@ -121,16 +121,16 @@ def _work(arguments: argparse.Namespace) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AnswersVerdict:
     """Return what is wrong with the answers, and which bars, in proportion to the rows, were missed; a line each."""
 
     wrong: list[str]
     missed: list[str]
 
 
-def judge(figures: Sequence[Figures], planted: Planted, *, rows: int) -> Verdict:
+def judge(figures: Sequence[Figures], planted: Planted, *, rows: int) -> AnswersVerdict:
     """Hold the answers against each other and against what was planted, and the figures against their bars."""
-    verdict = Verdict([], [])
+    verdict = AnswersVerdict([], [])
     for spark, duck in _pairs(figures):
         if duck is not None and spark.answer != duck.answer:
             verdict.wrong.append(f"{spark.shape}: Spark says {spark.answer}, DuckDB {duck.answer}")
@@ -143,7 +143,7 @@ def judge(figures: Sequence[Figures], planted: Planted, *, rows: int) -> Verdict
     return verdict
 
 
-def show(console: Console, figures: Sequence[Figures], verdict: Verdict, *, rows: int) -> None:
+def show(console: Console, figures: Sequence[Figures], verdict: AnswersVerdict, *, rows: int) -> None:
     """Print the table, and what is wrong with it; it fits into 80 columns."""
     table = Table(
         title=f"The pipeline on {rows:,} messages, records of both domains",

@@ -42,7 +42,7 @@ from protofly.record_segments import (
     make_manifest,
     sealed_suffix,
 )
-from protofly.records import Kind, MessageRecord
+from protofly.records import MessageRecord, RecordKind
 
 BAR_S: Final = 25.0
 AT_ONCE: Final = 25
@@ -145,7 +145,7 @@ def _write_node(
     counts = np.bincount(hour, minlength=HOURS)
     starts = np.cumsum(counts) - counts
     for of_day, (start, count) in enumerate(zip(starts.tolist(), counts.tolist(), strict=True)):
-        name = SegmentName(Kind.MESSAGE, f"mn-1.d{node:03}.example", 1, segno + of_day + 1)
+        name = SegmentName(RecordKind.MESSAGE, f"mn-1.d{node:03}.example", 1, segno + of_day + 1)
         opened_us = begin_us + of_day * HOUR_US
         facts = SegmentFacts(seq + 1, opened_us, BlocksEncoding.version)
         content = b"".join(_frames(name, rows.slice(start, count), facts))

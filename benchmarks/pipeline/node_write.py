@@ -30,14 +30,14 @@ from federation.links.link_records import LinkRecords, Recording
 from msg_node.admin.core.traffic import Traffic
 from msg_node.records.stream import Stream
 from policy.core.engine import Facts
-from policy.core.gate import Gate, Verdict
+from policy.core.gate import Gate, GateVerdict
 from protofly.codec import build
 from protofly.limits import RECORD_FRAME_RECORDS
 from protofly.message import Message
 from protofly.record_encoding import encoding_of
 from protofly.record_runs import MessageRun, Recorded, count_records
 from protofly.record_segments import SegmentName
-from protofly.records import Kind, envelope_digest
+from protofly.records import RecordKind, envelope_digest
 
 BAR_US: Final = 2.0
 BAR_BYTES: Final = 35.0
@@ -91,7 +91,7 @@ class Figures:
 @dataclass(frozen=True, slots=True)
 class _Judged:
     facts: Facts
-    verdict: Verdict
+    verdict: GateVerdict
     msg_id: bytes
     digest: str
 
@@ -176,7 +176,7 @@ class _Bench:
 
     def write(self, records: Sequence[Recorded], frame: int, *, has_blocks: bool) -> float:
         """Do the work of the writer's thread; returns bytes for each record."""
-        name = SegmentName(Kind.MESSAGE, _NODE, _BOOT, 0)
+        name = SegmentName(RecordKind.MESSAGE, _NODE, _BOOT, 0)
         with tempfile.TemporaryDirectory() as folder:
             stream = Stream(Path(folder), name, encoding_of(name, has_blocks=has_blocks))
             for start in range(0, len(records), frame):

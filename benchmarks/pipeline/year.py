@@ -26,7 +26,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from benchmarks.pipeline.growth_picture import draw
 from benchmarks.pipeline.shapes import timed
 from benchmarks.pipeline.traffic import DAY_US, START, START_US, Maker, Plan
-from pipeline.core.findings import Verdict
+from pipeline.core.findings import SegmentVerdict
 from pipeline.core.statement_choice import Wanted
 from pipeline.jobs import abuse, audit, compact, ingest, reconcile, refine, report, settle, show, statements, stubs
 from pipeline.lake.lake_files import LakeFiles
@@ -36,7 +36,7 @@ from pipeline.segments.ledger import Ledger
 from pipeline.segments.spool import Place, Segment
 from pipeline.spark.session import start_session
 from protofly.record_segments import MANIFEST_SUFFIX, SegmentName
-from protofly.records import Kind, SegmentManifest
+from protofly.records import RecordKind, SegmentManifest
 
 HOURS: Final = 24
 HOUR_US: Final = DAY_US // HOURS
@@ -141,7 +141,7 @@ class Year:
             segno = self.day * HOURS + of_day + 1
             opened_us = self.begin_us() + of_day * HOUR_US
             first_seq = int(self.seq[number] + before[place]) + 1
-            name = SegmentName(Kind.MESSAGE, f"mn-1.d{number:03}.example", 1, segno)
+            name = SegmentName(RecordKind.MESSAGE, f"mn-1.d{number:03}.example", 1, segno)
             manifest = SegmentManifest(
                 kind=name.kind,
                 node=name.node,
@@ -162,7 +162,9 @@ class Year:
                 schema_version=2,
             )
             where = Place("/spool", f"d{number:03}/{name}{MANIFEST_SUFFIX}", 700, opened_us + HOUR_US)
-            yield Segment(where, segment_hash(number, -segno), manifest, verdict=Verdict.ACCEPTED, rows_good=records)
+            yield Segment(
+                where, segment_hash(number, -segno), manifest, verdict=SegmentVerdict.ACCEPTED, rows_good=records
+            )
 
 
 def segment_hash(node: int, number: int) -> str:

@@ -30,7 +30,7 @@ from protofly.record_segments import (
     sealed_suffix,
     sign_manifest,
 )
-from protofly.records import Kind, MessageRecord, Record, SegmentManifest, frame_end
+from protofly.records import MessageRecord, Record, RecordKind, SegmentManifest, frame_end
 
 UNKNOWN_VERSION: Final = 99
 _LIE_RECORDS: Final = 3
@@ -215,7 +215,7 @@ def _correct(truth: Truth, entries: list[Entry]) -> None:
         truth.roles[entry.role] -= 1
         truth.outcomes[f"{entry.role} {entry.outcome}"] -= 1
         truth.decisions -= 1
-        truth.records[Kind.MESSAGE.value] -= 1
+        truth.records[RecordKind.MESSAGE.value] -= 1
         if entry.is_paired and paired[entry.msg_id] == 1:
             truth.case_list.append(Case("pending", entry.msg_id, entry.src_domain, entry.dst_domain))
     _unflip(truth, entries)

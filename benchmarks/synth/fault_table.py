@@ -31,7 +31,7 @@ from pipeline.schemas import (
 )
 from pipeline.segments.ledger import read_stretches
 from protofly.record_segments import MANIFEST_SUFFIX, SEALED_SUFFIXES
-from protofly.records import Kind
+from protofly.records import RecordKind
 
 MESSAGES: Final = {
     "lost": "The receiver has no record of a message that the sender handed over",
@@ -169,7 +169,7 @@ def _gaps(truth: Truth, lake: LakeFiles) -> FaultRow:
     reported = {
         (node, boot, number)
         for (node, kind), stretches in chains.items()
-        if kind == Kind.MESSAGE.value
+        if kind == RecordKind.MESSAGE.value
         for boot, first, last in missing_numbers(stretches)
         for number in range(first, last + 1)
     }

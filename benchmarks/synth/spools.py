@@ -25,7 +25,7 @@ from protofly.record_segments import (
     sealed_suffix,
     sign_manifest,
 )
-from protofly.records import RECORD_TYPES, Closure, Kind, MessageRecord, Record, SegmentManifest, hash_address
+from protofly.records import RECORD_TYPES, Closure, MessageRecord, Record, RecordKind, SegmentManifest, hash_address
 
 FRAME_RECORDS: Final = RECORD_FRAME_RECORDS
 _CLOSING_US: Final = 200_000
@@ -71,7 +71,7 @@ class Sealed:
 class _Stream:
     """Segments of one kind of one node."""
 
-    def __init__(self, spool: NodeSpool, kind: Kind) -> None:
+    def __init__(self, spool: NodeSpool, kind: RecordKind) -> None:
         self._spool = spool
         self._name = SegmentName(kind, spool.domain.node, spool.domain.boot, 0)
         self._encoding = spool.encoding(self._name)
@@ -195,7 +195,7 @@ class NodeSpool:
     def sealed(self, segment: Sealed) -> Sealed:
         """Keep a segment of a tracked node."""
         self.written[segment.manifest.kind.value] += segment.manifest.records
-        if self._is_tracked and segment.manifest.kind is Kind.MESSAGE:
+        if self._is_tracked and segment.manifest.kind is RecordKind.MESSAGE:
             segment.entries, self._entries = self._entries, []
             self.segments.append(segment)
         return segment

@@ -21,7 +21,7 @@ from benchmarks.synth.spools import Entry, NodeSpool
 from benchmarks.synth.truth import Case, Flip, Truth
 from benchmarks.synth.world import Domain, World
 from policy.core.engine import CompiledPolicies, Effect
-from policy.core.gate import Gate, Verdict
+from policy.core.gate import Gate, GateVerdict
 from policy.core.model import Facts, Hook
 from policy.core.recorded_facts import record_facts
 from policy.core.text import PolicyText, load_policies
@@ -262,7 +262,7 @@ class Traffic:
         if not fault:
             self._truth.matched += 1
 
-    def _judge(self, record: MessageRecord, facts: Facts, node: Domain) -> Verdict:
+    def _judge(self, record: MessageRecord, facts: Facts, node: Domain) -> GateVerdict:
         verdict = self._gate.judge(facts)
         record.policy_rev = verdict.revision
         record.rule_id = verdict.rule_id or None
@@ -275,12 +275,12 @@ class Traffic:
             self._decide(record, facts, verdict, node)
         return verdict
 
-    def _deny(self, record: MessageRecord, facts: Facts, verdict: Verdict, node: Domain) -> None:
+    def _deny(self, record: MessageRecord, facts: Facts, verdict: GateVerdict, node: Domain) -> None:
         code = verdict.code or Code.POLICY
         record.decision, record.outcome, record.outcome_code = "deny", "denied", code.word
         self._decide(record, facts, verdict, node)
 
-    def _decide(self, record: MessageRecord, facts: Facts, verdict: Verdict, node: Domain) -> None:
+    def _decide(self, record: MessageRecord, facts: Facts, verdict: GateVerdict, node: Domain) -> None:
         self._spools[node.number].append(
             DecisionRecord(
                 ts_us=record.ts_us,
@@ -303,7 +303,9 @@ class Traffic:
             )
         )
 
-    def _write(self, node: Domain, record: MessageRecord, facts: Facts, verdict: Verdict, *, is_paired: bool) -> None:
+    def _write(
+        self, node: Domain, record: MessageRecord, facts: Facts, verdict: GateVerdict, *, is_paired: bool
+    ) -> None:
         """Write the record down, and what the truth has to know about it."""
         proposed = self._proposed.decide(facts)
         flip = None

@@ -9,14 +9,14 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from policy.core.engine import Facts
-from policy.core.gate import Gate, Verdict
+from policy.core.gate import Gate, GateVerdict
 from protofly import codec
 from protofly.address import domain_of
 from protofly.errors import Code
 from protofly.limits import POLICY_REDIRECTS
 
 
-def follow_redirects(gate: Gate, facts: Facts, verdict: Verdict) -> tuple[Facts, Verdict]:
+def follow_redirects(gate: Gate, facts: Facts, verdict: GateVerdict) -> tuple[Facts, GateVerdict]:
     """Judge a message anew while the verdict sends it elsewhere.
 
     Returns:

@@ -16,25 +16,25 @@ from federation.core.border import id_of_ours
 from federation.core.decision_budget import DecisionBudget
 from federation.core.message_ids import MessageIds
 from policy.core.engine import Facts
-from policy.core.gate import Gate, Verdict
+from policy.core.gate import Gate, GateVerdict
 from policy.core.model import Recipients
 from policy.core.recorded_facts import record_facts
 from protofly.limits import HEADER_CHARS
 from protofly.records import DecisionRecord, GateFacts, Record
 from protofly.trace_context import traceparent_of
 
-CarryOut = Callable[[Facts, Verdict], None]
+CarryOut = Callable[[Facts, GateVerdict], None]
 """Does what a rule wants beside its decision, for verdicts with `duties`; never blocks."""
 
 
-def carry_out_nothing(_facts: Facts, _verdict: Verdict) -> None:
+def carry_out_nothing(_facts: Facts, _verdict: GateVerdict) -> None:
     """Nobody does what rules want beside their decisions."""
 
 
 class Judged(NamedTuple):
     """A verdict, and the id of its record in hex; "" if it was not recorded."""
 
-    verdict: Verdict
+    verdict: GateVerdict
     msg_id: str
 
 
@@ -87,7 +87,7 @@ class DecisionRecords:
         verdict = self.gate.judge(facts)
         return Judged(verdict, self.note(facts, verdict, group=group, source=source))
 
-    def note(self, facts: Facts, verdict: Verdict, *, group: str, source: str) -> str:
+    def note(self, facts: Facts, verdict: GateVerdict, *, group: str, source: str) -> str:
         """Record a verdict as `judge` does, and return the id of its record."""
         if verdict.duties is not None:
             self.carry_out(facts, verdict)
@@ -104,7 +104,7 @@ class DecisionRecords:
 
 
 def decision_record(
-    facts: Facts, verdict: Verdict, recorded: GateFacts | None, *, msg_id: bytes = b"", left_out: int = 0
+    facts: Facts, verdict: GateVerdict, recorded: GateFacts | None, *, msg_id: bytes = b"", left_out: int = 0
 ) -> DecisionRecord:
     """The record of one decision."""
     message = facts.message

@@ -22,7 +22,7 @@ from federation.links.link_context import UNIDENTIFIED, BorderRules
 from federation.links.link_events import LinkEvents
 from federation.links.link_records import LinkRecords, Recording
 from policy.core.engine import Facts
-from policy.core.gate import Verdict
+from policy.core.gate import GateVerdict
 from policy.core.session_class import SessionClass
 from protofly.address import domain_of, valid_domain
 from protofly.errors import Code, PeerError
@@ -54,7 +54,7 @@ class GuestContext:
 class DeniedError(PeerError):
     """Our gate does not let a message pass; `instead` is what a rule puts in the place of a refusal."""
 
-    def __init__(self, verdict: Verdict, domain: str, msg_id: str) -> None:
+    def __init__(self, verdict: GateVerdict, domain: str, msg_id: str) -> None:
         super().__init__(verdict.code or Code.POLICY, domain=domain, msg_id=msg_id)
         self.instead = verdict.instead
 

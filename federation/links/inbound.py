@@ -29,7 +29,7 @@ from federation.links.link_events import LinkEvents
 from federation.links.link_records import LinkRecords
 from federation.links.traces import Traces
 from policy.core.engine import Facts
-from policy.core.gate import Verdict
+from policy.core.gate import GateVerdict
 from policy.core.model import LinkClass
 from policy.core.obligations import Instead
 from protofly import codec
@@ -270,7 +270,7 @@ class Inbound:
         return True
 
     def _keep_out(
-        self, message: Message, facts: Facts, verdict: Verdict, entry: MessageRecord, entered: Entered
+        self, message: Message, facts: Facts, verdict: GateVerdict, entry: MessageRecord, entered: Entered
     ) -> None:
         """Our gate does not let a message pass: refuse it, or answer or redirect it as a rule says."""
         link, msg_id = self._link, bytes.fromhex(entry.msg_id)

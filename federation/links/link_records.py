@@ -25,7 +25,7 @@ from federation.core.outbound_queue import OutboundMessage
 from federation.links.decision_records import CarryOut, carry_out_nothing, decision_record
 from federation.log_allowance import LogAllowance
 from policy.core.engine import Facts
-from policy.core.gate import Gate, Verdict
+from policy.core.gate import Gate, GateVerdict
 from policy.core.recorded_facts import FactsRecorder, with_transfer
 from protofly.errors import Code
 from protofly.message import Message
@@ -105,7 +105,7 @@ class LinkRecords:
         finally:
             self._out.channel, self._out.stub_ver = before
 
-    def facts_of(self, facts: Facts, verdict: Verdict) -> GateFacts | None:
+    def facts_of(self, facts: Facts, verdict: GateVerdict) -> GateFacts | None:
         """The part of the gate's facts that the record of a message keeps, with what a rule says about its data."""
         recorded = self._recorder.record(facts, self._gate.facts_read)
         return recorded if verdict.transfer is None else with_transfer(recorded, verdict.transfer)
@@ -204,7 +204,7 @@ class LinkRecords:
     def kept_back(
         self,
         facts: Facts,
-        verdict: Verdict,
+        verdict: GateVerdict,
         msg_id: bytes,
         code: Code,
         *,
@@ -229,7 +229,7 @@ class LinkRecords:
         self._refused(entry)
         return entry.msg_id
 
-    def handed(self, facts: Facts, verdict: Verdict, msg_id: bytes, code: Code | None, *, policy_us: int) -> None:
+    def handed(self, facts: Facts, verdict: GateVerdict, msg_id: bytes, code: Code | None, *, policy_us: int) -> None:
         """A message of ours was given to a guest at once; `code` says why not."""
         message = facts.message
         entry: MessageRecord = self._out.__copy__()
@@ -240,7 +240,7 @@ class LinkRecords:
             entry.outcome, entry.outcome_code = "undeliverable", code.word
         self.record(entry)
 
-    def _judged(self, entry: MessageRecord, facts: Facts, verdict: Verdict, msg_id: bytes, digest: str) -> None:
+    def _judged(self, entry: MessageRecord, facts: Facts, verdict: GateVerdict, msg_id: bytes, digest: str) -> None:
         """Fill in the facts that are known at the gate."""
         message = facts.message
         entry.ts_us = int(facts.now * 1e6)
@@ -270,7 +270,7 @@ class LinkRecords:
         entry.outcome, entry.outcome_code, entry.decision = "rejected", code.word, None
         self._refused(entry)
 
-    def entering(self, facts: Facts, verdict: Verdict, msg_id: bytes, digest: str) -> MessageRecord:
+    def entering(self, facts: Facts, verdict: GateVerdict, msg_id: bytes, digest: str) -> MessageRecord:
         """Begin the record of a message of the peer's that came to our gate; `arrived` or `denied` ends it."""
         entry: MessageRecord = self._in.__copy__()
         self._judged(entry, facts, verdict, msg_id, digest)
@@ -293,7 +293,7 @@ class LinkRecords:
             entry.outcome, entry.outcome_code = "undeliverable", code.word
         self.record(entry)
 
-    def denied(self, entry: MessageRecord, facts: Facts, verdict: Verdict, msg_id: bytes) -> None:
+    def denied(self, entry: MessageRecord, facts: Facts, verdict: GateVerdict, msg_id: bytes) -> None:
         """Our gate did not let a message of the peer's pass."""
         code = verdict.code or Code.POLICY
         entry.decision, entry.outcome, entry.outcome_code = "deny", "denied", code.word
@@ -315,7 +315,7 @@ class LinkRecords:
                 extra={"domain": self._domain, "code": entry.outcome_code, "msg_id": entry.msg_id},
             )
 
-    def decided(self, facts: Facts, verdict: Verdict, msg_id: bytes = b"") -> None:
+    def decided(self, facts: Facts, verdict: GateVerdict, msg_id: bytes = b"") -> None:
         """A gate said no, or a rule in report mode would have said something else, or has duties for us."""
         if verdict.duties is not None:
             self._carry_out(facts, verdict)

@@ -28,7 +28,7 @@ from federation.links.link_context import UNIDENTIFIED, BorderRules, Refusal
 from federation.links.link_records import LinkRecords
 from federation.links.outward_flow import FlowTerms
 from policy.core.engine import Facts
-from policy.core.gate import Step, Verdict
+from policy.core.gate import GateStep, GateVerdict
 from policy.core.obligations import Instead
 from protofly import codec
 from protofly.address import domain_of, is_address
@@ -40,7 +40,7 @@ from protofly.message import NO_PEEK, Message
 from protofly.records import envelope_digest
 
 _UNUSUAL_TYPES = INTERWORKING_TYPES | {FORWARD, "response"}
-_OWN_WORDS = Verdict(permitted=True, code=None, rule_id="", revision="", step=Step.NODE)
+_OWN_WORDS = GateVerdict(permitted=True, code=None, rule_id="", revision="", step=GateStep.NODE)
 
 
 class Outbound:
@@ -179,7 +179,7 @@ class Outbound:
             return None
 
     def _made_ready(
-        self, message: Message, msg_id: bytes, verdict: Verdict, now: float, started: float
+        self, message: Message, msg_id: bytes, verdict: GateVerdict, now: float, started: float
     ) -> OutboundMessage:
         """Take a message over the border.
 

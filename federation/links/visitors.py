@@ -9,16 +9,16 @@ from federation.core.auth import Claims
 from federation.links.decision_records import DecisionRecords, Judged
 from federation.links.link_context import LinkContext, Refusal, refused_by
 from policy.core.engine import Facts
-from policy.core.gate import Gate, Step
+from policy.core.gate import Gate, GateStep
 from protofly.address import domain_of, valid_domain
 from protofly.errors import Code, PeerError
 from protofly.message import Message
 
 _UNWELCOME: Final = "our policy does not talk to this domain"
 _WHY: Final = {
-    Step.LIST: "a block or a list of ours names this domain",
-    Step.GATE: "an operator has shut the gate to this domain for a time",
-    Step.DEFAULT: "no [[peer]] entry of ours permits this domain",
+    GateStep.LIST: "a block or a list of ours names this domain",
+    GateStep.GATE: "an operator has shut the gate to this domain for a time",
+    GateStep.DEFAULT: "no [[peer]] entry of ours permits this domain",
 }
 """For people of our own domain. A stranger hears the same whatever the reason is."""
 

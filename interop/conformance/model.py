@@ -116,14 +116,14 @@ class Refusal(Placeholder):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CaseStep:
     """Something that `who` does, or that has to happen to `who`."""
 
     who: str
 
 
 @dataclass(frozen=True, slots=True)
-class Opens(Step):
+class Opens(CaseStep):
     """Connects and opens a session; the whole opening is checked.
 
     `runtime`: another address than `{who}`. `with_token`: presents the token that the suite was given.
@@ -136,7 +136,7 @@ class Opens(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class CannotOpen(Step):
+class CannotOpen(CaseStep):
     """Connects, tries to open a session, and has to be refused in the way of the dialect.
 
     `bearer`: a token that is presented; only dialect A says `code` and `reason`.
@@ -149,14 +149,14 @@ class CannotOpen(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Connects(Step):
+class Connects(CaseStep):
     """Makes a connection, and says nothing on it. In dialect C that is all there is; `runtime` goes into the query."""
 
     runtime: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Asks(Step):
+class Asks(CaseStep):
     """Sends a message. Without `from_` it comes from the runtime address; without `id` it gets the next number."""
 
     type: str
@@ -168,35 +168,35 @@ class Asks(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Says(Step):
+class Says(CaseStep):
     """Sends a text as it stands."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class SaysTogether(Step):
+class SaysTogether(CaseStep):
     """Sends several texts as close together as the transport can: while polling, in one request."""
 
     texts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Hears(Step):
+class Hears(CaseStep):
     """The next message is this one, as a whole."""
 
     message: Json
 
 
 @dataclass(frozen=True, slots=True)
-class HearsAll(Step):
+class HearsAll(CaseStep):
     """The next messages are these, in any order."""
 
     messages: tuple[Json, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Answered(Step):
+class Answered(CaseStep):
     """The next message is the response to what `who` asked last: header mirrored, body as given.
 
     With `or_validator` it may come from `mn:/validator` to the runtime as well: the message was no message.
@@ -208,7 +208,7 @@ class Answered(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Arrives(Step):
+class Arrives(CaseStep):
     """The next message is the one that `sent_by` sent last, unchanged but for `changes` in header or body."""
 
     sent_by: str
@@ -217,26 +217,26 @@ class Arrives(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Replies(Step):
+class Replies(CaseStep):
     """Answers the message that `who` heard last."""
 
     body: Json
 
 
 @dataclass(frozen=True, slots=True)
-class Silent(Step):
+class Silent(CaseStep):
     """Nothing came: proved by later messages that have to come first. `after`: whose messages should not have come."""
 
     after: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Survives(Step):
+class Survives(CaseStep):
     """The session goes on, whatever was answered."""
 
 
 @dataclass(frozen=True, slots=True)
-class Closed(Step):
+class Closed(CaseStep):
     """The node closes the connection, without a message before. `codes`: which WebSocket close codes will do.
 
     With `or_notice` a status notice of `mn:/session` may come first.
@@ -247,36 +247,36 @@ class Closed(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedOrClosed(Step):
+class RefusedOrClosed(CaseStep):
     """The answer is a refusal (in these words, if some are given), or the node closes the connection."""
 
     answer: Answered | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Loses(Step):
+class Loses(CaseStep):
     """The transport ends without a word of the dialect."""
 
 
 @dataclass(frozen=True, slots=True)
-class Notices(Step):
+class Notices(CaseStep):
     """Asks for a lost session's runtime `{lost}` until the node answers: from then on it knows of the loss."""
 
     lost: str
 
 
 @dataclass(frozen=True, slots=True)
-class Leaves(Step):
+class Leaves(CaseStep):
     """Ends the session in the way of the dialect; the node has to close the connection, and nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pings(Step):
+class Pings(CaseStep):
     """The transport's own keep-alive is answered."""
 
 
 @dataclass(frozen=True, slots=True)
-class SendsMalformed(Step):
+class SendsMalformed(CaseStep):
     """Sends a text frame that is no UTF-8: `text`, with the byte FF in the place of each `\ufffd`."""
 
     text: str = ""
@@ -289,7 +289,7 @@ class Case:
     id: str
     section: str
     says: str
-    steps: tuple[Step, ...]
+    steps: tuple[CaseStep, ...]
     cast: tuple[str, ...]
     dialects: frozenset[Dialect] = ALL
     profiles: frozenset[Profile] = SPECIFICATION
@@ -301,7 +301,7 @@ class Case:
         return self.id.partition("-")[0]
 
 
-Steps = Step | Sequence[Step]
+Steps = CaseStep | Sequence[CaseStep]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,7 +326,7 @@ def case(
     scope: Scope = EVERYWHERE,
 ) -> Case:
     """A case; steps may be sequences of steps."""
-    flat = [step for entry in steps for step in ([entry] if isinstance(entry, Step) else entry)]
+    flat = [step for entry in steps for step in ([entry] if isinstance(entry, CaseStep) else entry)]
     return Case(
         id=id,
         section=section,
@@ -365,7 +365,7 @@ def unreachable(who: str, code: int, *reasons: str) -> Answered:
     return Answered(who, Refusal(code, reasons, in_place_of_target=True))
 
 
-def owns(who: str, name: str, scheme: str = "hyperty") -> tuple[Step, ...]:
+def owns(who: str, name: str, scheme: str = "hyperty") -> tuple[CaseStep, ...]:
     """`who` gets an address by allocation, which later steps call `{name}`."""
     kept = Keep(name, Text(rf"{scheme}://{{d}}/\S+", f"{scheme} address"))
     body = {"scheme": scheme, "value": {"number": 1, "allocationKey": f"{{{who}}}/key-{name}"}}
@@ -375,7 +375,7 @@ def owns(who: str, name: str, scheme: str = "hyperty") -> tuple[Step, ...]:
     )
 
 
-def listens(who: str, *addresses: str) -> tuple[Step, ...]:
+def listens(who: str, *addresses: str) -> tuple[CaseStep, ...]:
     """`who` subscribes to addresses."""
     return (
         Asks(who, "subscribe", "{sm}", {"resources": list(addresses), "source": f"{{{who}}}"}, from_=f"{{{who}}}/sm"),
@@ -383,6 +383,6 @@ def listens(who: str, *addresses: str) -> tuple[Step, ...]:
     )
 
 
-def reports(who: str, object_: str) -> tuple[Step, ...]:
+def reports(who: str, object_: str) -> tuple[CaseStep, ...]:
     """`who` becomes the reporter of an object that nobody owns: the first who takes its subscriptions."""
     return listens(who, f"{object_}/subscription")

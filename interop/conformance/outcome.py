@@ -21,7 +21,7 @@ class NoAnswerError(Exception):
     """Something had to come, and did not."""
 
 
-class Verdict(Enum):
+class CaseVerdict(Enum):
     """How a run ended."""
 
     PASSED = "passed"
@@ -37,7 +37,7 @@ class Outcome:
 
     case: Case
     dialect: Dialect
-    verdict: Verdict
+    verdict: CaseVerdict
     problem: str = ""
     differences: tuple[Difference, ...] = ()
     step: int = 0
@@ -52,7 +52,7 @@ class Outcome:
     @property
     def is_finding(self) -> bool:
         """True if the node has to be looked at."""
-        return self.verdict in {Verdict.FAILED, Verdict.NO_ANSWER}
+        return self.verdict in {CaseVerdict.FAILED, CaseVerdict.NO_ANSWER}
 
     def explain(self) -> str:
         """Everything about a finding, as text: rule, problem, differences, conversation."""

@@ -23,6 +23,7 @@ from interop.conformance.model import (
     Asks,
     CannotOpen,
     Case,
+    CaseStep,
     Closed,
     Connects,
     Dialect,
@@ -40,10 +41,9 @@ from interop.conformance.model import (
     SaysTogether,
     SendsMalformed,
     Silent,
-    Step,
     Survives,
 )
-from interop.conformance.outcome import NoAnswerError, NodeFaultError, Outcome, Verdict
+from interop.conformance.outcome import CaseVerdict, NoAnswerError, NodeFaultError, Outcome
 from interop.conformance.stage import Node, Participant
 from interop.conformance.wire import LineClosedError, LineRefusedError, WireFaultError
 from protofly.errors import TransportError
@@ -77,7 +77,7 @@ class Player:
             self.step = number
             await self._perform(step)
 
-    async def _perform(self, step: Step) -> None:
+    async def _perform(self, step: CaseStep) -> None:
         try:
             with trio.fail_after(CASE_SECONDS):
                 await self._dispatch(step)
@@ -90,7 +90,7 @@ class Player:
         except WireFaultError as exc:
             raise NodeFaultError(f"{step.who}: {exc}") from exc
 
-    async def _dispatch(self, step: Step) -> None:
+    async def _dispatch(self, step: CaseStep) -> None:
         match step:
             case Opens() | CannotOpen() | Connects() | Leaves() | Loses():
                 await session_steps.perform(self.talk, step)
@@ -154,7 +154,7 @@ class Player:
             return mirrored
         return OneOf((mirrored, {**mirrored, "from": "mn:/validator", "to": participant.runtime}))
 
-    async def _listen(self, step: Step) -> None:
+    async def _listen(self, step: CaseStep) -> None:
         participant = self.talk.participants[step.who]
         match step:
             case Hears(_, message):
@@ -302,19 +302,19 @@ async def play(node: Node, case: Case, manner: Manner) -> Outcome:
     """Play one case, and say what came of it."""
     dialect = manner.dialect
     if reason := not_applicable(case, dialect, manner, node):
-        return Outcome(case=case, dialect=dialect, verdict=Verdict.NOT_APPLICABLE, problem=reason)
+        return Outcome(case=case, dialect=dialect, verdict=CaseVerdict.NOT_APPLICABLE, problem=reason)
     began = trio.current_time()
-    verdict, problem, differences = Verdict.PASSED, "", tuple[Difference, ...]()
+    verdict, problem, differences = CaseVerdict.PASSED, "", tuple[Difference, ...]()
     async with trio.open_nursery() as nursery:
         player = Player(case, Conversation(nursery, node, manner, case.cast))
         try:
             await player.play()
         except NodeFaultError as exc:
-            verdict, problem, differences = Verdict.FAILED, str(exc), exc.differences
+            verdict, problem, differences = CaseVerdict.FAILED, str(exc), exc.differences
         except NoAnswerError as exc:
-            verdict, problem = Verdict.NO_ANSWER, str(exc)
+            verdict, problem = CaseVerdict.NO_ANSWER, str(exc)
         except TransportError as exc:
-            verdict, problem = Verdict.NO_ANSWER, f"{exc.code.word}: {exc.detail}"
+            verdict, problem = CaseVerdict.NO_ANSWER, f"{exc.code.word}: {exc.detail}"
         seconds = trio.current_time() - began
         await session_steps.clear_stage(player.talk)
         nursery.cancel_scope.cancel()

@@ -13,15 +13,15 @@ from rich.text import Text
 
 from interop.conformance.cases import GROUPS
 from interop.conformance.model import ALL, Case, Dialect
-from interop.conformance.outcome import Outcome, Verdict
+from interop.conformance.outcome import CaseVerdict, Outcome
 from interop.conformance.run import Report
 from protofly.printable import escaped
 
 STYLES: Final = {
-    Verdict.PASSED: "green",
-    Verdict.FAILED: "red",
-    Verdict.NO_ANSWER: "yellow",
-    Verdict.NOT_APPLICABLE: "dim",
+    CaseVerdict.PASSED: "green",
+    CaseVerdict.FAILED: "red",
+    CaseVerdict.NO_ANSWER: "yellow",
+    CaseVerdict.NOT_APPLICABLE: "dim",
 }
 
 
@@ -88,17 +88,19 @@ def _cell(report: Report, dialect: Dialect, outcomes: Sequence[Outcome]) -> str:
     if dialect in report.discovery.missing:
         return "[dim]not offered[/]"
     here = [outcome for outcome in outcomes if outcome.dialect is dialect]
-    played = [outcome for outcome in here if outcome.verdict is not Verdict.NOT_APPLICABLE]
+    played = [outcome for outcome in here if outcome.verdict is not CaseVerdict.NOT_APPLICABLE]
     if not played:
         return "[dim]–[/]"
-    passed = sum(outcome.verdict is Verdict.PASSED for outcome in played)
+    passed = sum(outcome.verdict is CaseVerdict.PASSED for outcome in played)
     return f"[{'green' if passed == len(played) else 'red'}]{passed}/{len(played)}[/]"
 
 
 def verdict_line(report: Report) -> str:
     """One line: how many of what, in how long; and which dialects were not offered."""
     counts = ", ".join(
-        f"[{STYLES[verdict]}]{report.count(verdict)} {verdict.value}[/]" for verdict in Verdict if report.count(verdict)
+        f"[{STYLES[verdict]}]{report.count(verdict)} {verdict.value}[/]"
+        for verdict in CaseVerdict
+        if report.count(verdict)
     )
     missing = "".join(
         f"\n[yellow]{dialect.value} is not offered:[/] {escape(escaped(reason))}"

@@ -8,7 +8,7 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from interop.conformance.model import Case
-from interop.conformance.outcome import Outcome, Verdict
+from interop.conformance.outcome import CaseVerdict, Outcome
 from interop.conformance.run import Report
 
 NOT_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -25,7 +25,7 @@ def as_json(report: Report) -> dict[str, object]:
         "dialects": [dialect.value for dialect in report.discovery.offered],
         "not_offered": {dialect.value: reason for dialect, reason in report.discovery.missing.items()},
         "seconds": round(report.seconds, 3),
-        "counts": {verdict.value: report.count(verdict) for verdict in Verdict},
+        "counts": {verdict.value: report.count(verdict) for verdict in CaseVerdict},
         "runs": [_run(outcome) for outcome in report.outcomes],
     }
 
@@ -74,9 +74,9 @@ def write_junit(report: Report, file: Path) -> None:
             "testsuite",
             name=f"dialect {dialect.value}",
             tests=str(len(outcomes)),
-            failures=str(sum(outcome.verdict is Verdict.FAILED for outcome in outcomes)),
-            errors=str(sum(outcome.verdict is Verdict.NO_ANSWER for outcome in outcomes)),
-            skipped=str(sum(outcome.verdict is Verdict.NOT_APPLICABLE for outcome in outcomes)),
+            failures=str(sum(outcome.verdict is CaseVerdict.FAILED for outcome in outcomes)),
+            errors=str(sum(outcome.verdict is CaseVerdict.NO_ANSWER for outcome in outcomes)),
+            skipped=str(sum(outcome.verdict is CaseVerdict.NOT_APPLICABLE for outcome in outcomes)),
             time=f"{sum(outcome.seconds for outcome in outcomes):.3f}",
         )
         for outcome in outcomes:
@@ -93,8 +93,8 @@ def _add_test_case(suite: ET.Element, outcome: Outcome) -> None:
         classname=f"conformance.{outcome.case.group}",
         time=f"{outcome.seconds:.3f}",
     )
-    element = {Verdict.FAILED: "failure", Verdict.NO_ANSWER: "error", Verdict.NOT_APPLICABLE: "skipped"}
-    if outcome.verdict is not Verdict.PASSED:
+    element = {CaseVerdict.FAILED: "failure", CaseVerdict.NO_ANSWER: "error", CaseVerdict.NOT_APPLICABLE: "skipped"}
+    if outcome.verdict is not CaseVerdict.PASSED:
         kind = ET.SubElement(test, element[outcome.verdict], message=NOT_XML.sub("\ufffd", outcome.problem))
         if outcome.is_finding:
             kind.text = NOT_XML.sub("\ufffd", outcome.explain())

@@ -11,7 +11,7 @@ import trio
 from interop.conformance.discover import Discovery
 from interop.conformance.filling import Manner
 from interop.conformance.model import Case, Dialect, Profile
-from interop.conformance.outcome import Outcome, Verdict
+from interop.conformance.outcome import CaseVerdict, Outcome
 from interop.conformance.play import play
 
 PARALLEL: Final = 8
@@ -31,7 +31,7 @@ class Report:
         """The findings for which somebody has to look at the node."""
         return tuple(outcome for outcome in self.outcomes if outcome.is_finding)
 
-    def count(self, verdict: Verdict) -> int:
+    def count(self, verdict: CaseVerdict) -> int:
         """How many runs ended so."""
         return sum(outcome.verdict is verdict for outcome in self.outcomes)
 

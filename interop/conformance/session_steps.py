@@ -14,7 +14,7 @@ from interop.conformance.conversation import Conversation
 from interop.conformance.filling import fill_text
 from interop.conformance.jsontext import Json, shorten, write
 from interop.conformance.matching import UUID, Anything, Maybe, Number, Open, Text
-from interop.conformance.model import CannotOpen, Connects, Dialect, Leaves, Loses, Opens, Profile, Refusal, Step
+from interop.conformance.model import CannotOpen, CaseStep, Connects, Dialect, Leaves, Loses, Opens, Profile, Refusal
 from interop.conformance.outcome import NodeFaultError
 from interop.conformance.stage import Participant, connect
 from interop.conformance.wire import LineClosedError, LineRefusedError, WireFaultError
@@ -25,7 +25,7 @@ _CLOSING_SECONDS: Final = 1.0
 _FACTS: Final = {"expires": Maybe(Number()), "ping": Maybe(Number()), "functions": Maybe(Anything())}
 
 
-async def perform(talk: Conversation, step: Step) -> None:
+async def perform(talk: Conversation, step: CaseStep) -> None:
     """Begin or end a session, or try to."""
     match step:
         case Opens():

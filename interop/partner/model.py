@@ -15,7 +15,7 @@ from interop.partner.stage import Stage
 CASE_SECONDS: Final = 100.0
 
 
-class Step(Protocol):
+class PartnerStep(Protocol):
     """Something that the partner does, or that has to happen to it."""
 
     async def play(self, stage: Stage) -> None:
@@ -47,7 +47,7 @@ class PartnerCase:
     group: str
     section: str
     says: str
-    steps: tuple[Step, ...]
+    steps: tuple[PartnerStep, ...]
     seconds: float = CASE_SECONDS
     waits: int = 0
     domain: str = ""

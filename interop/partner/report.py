@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from interop.conformance.outcome import Verdict
+from interop.conformance.outcome import CaseVerdict
 from interop.conformance.report import STYLES
 from interop.conformance.report_files import NOT_XML
 from interop.partner.cases import GROUPS
@@ -29,7 +29,7 @@ def print_report(report: PartnerReport, *, console: Console | None = None, verbo
         console.print()
     console.print(f"[bold]{escape(report.domain)} at {escape(report.link)}, beside a partner[/]")
     console.print(_summary(report))
-    counts = [f"[{STYLES[one]}]{report.count(one)} {one.value}[/]" for one in Verdict if report.count(one)]
+    counts = [f"[{STYLES[one]}]{report.count(one)} {one.value}[/]" for one in CaseVerdict if report.count(one)]
     console.print(f"{', '.join(counts)} in {report.seconds:.1f} s")
 
 
@@ -58,7 +58,7 @@ def _summary(report: PartnerReport) -> Table:
     table.add_column("passed", justify="right")
     for group, title in GROUPS.items():
         inside = [one for one in report.outcomes if one.case.group == group]
-        passed = sum(one.verdict is Verdict.PASSED for one in inside)
+        passed = sum(one.verdict is CaseVerdict.PASSED for one in inside)
         if inside:
             table.add_row(title, f"[{'green' if passed == len(inside) else 'red'}]{passed}/{len(inside)}[/]")
     return table
@@ -70,7 +70,7 @@ def as_json(report: PartnerReport) -> dict[str, object]:
         "domain": report.domain,
         "link": report.link,
         "seconds": round(report.seconds, 3),
-        "counts": {verdict.value: report.count(verdict) for verdict in Verdict},
+        "counts": {verdict.value: report.count(verdict) for verdict in CaseVerdict},
         "runs": [_run(outcome) for outcome in report.outcomes],
     }
 
@@ -115,8 +115,8 @@ def write_junit(report: PartnerReport, file: Path) -> None:
             "testsuite",
             name=group,
             tests=str(len(outcomes)),
-            failures=str(sum(one.verdict is Verdict.FAILED for one in outcomes)),
-            errors=str(sum(one.verdict is Verdict.NO_ANSWER for one in outcomes)),
+            failures=str(sum(one.verdict is CaseVerdict.FAILED for one in outcomes)),
+            errors=str(sum(one.verdict is CaseVerdict.NO_ANSWER for one in outcomes)),
             time=f"{sum(one.seconds for one in outcomes):.3f}",
         )
         for outcome in outcomes:
@@ -129,7 +129,7 @@ def _add(suite: ET.Element, outcome: PartnerOutcome) -> None:
     name = f"partner.{outcome.case.group}"
     test = ET.SubElement(suite, "testcase", name=outcome.case.id, classname=name, time=f"{outcome.seconds:.3f}")
     if outcome.is_finding:
-        tag = "failure" if outcome.verdict is Verdict.FAILED else "error"
+        tag = "failure" if outcome.verdict is CaseVerdict.FAILED else "error"
         problem = f"{outcome.case.section} says: {outcome.case.says}\n{outcome.problem}"
         finding = ET.SubElement(test, tag, message=NOT_XML.sub("\ufffd", outcome.problem))
         finding.text = NOT_XML.sub("\ufffd", "\n".join([problem, *outcome.transcript]))

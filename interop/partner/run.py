@@ -13,10 +13,10 @@ import trio
 
 from federation.stubs.shipped_files import shipped_file
 from interop.authority import DevelopmentAuthority
-from interop.conformance.outcome import NoAnswerError, NodeFaultError, Verdict
+from interop.conformance.outcome import CaseVerdict, NoAnswerError, NodeFaultError
 from interop.partner.domain import PartnerDomain
 from interop.partner.line import LOST
-from interop.partner.model import PartnerCase, Step
+from interop.partner.model import PartnerCase, PartnerStep
 from interop.partner.node import NodeUnderTest
 from interop.partner.servers import PartnerServers
 from interop.partner.stage import Place, Stage
@@ -35,7 +35,7 @@ class PartnerOutcome:
     """One case, played. `step` counts from 1, and is the one that was not kept."""
 
     case: PartnerCase
-    verdict: Verdict
+    verdict: CaseVerdict
     problem: str = ""
     step: int = 0
     transcript: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class PartnerOutcome:
     @property
     def is_finding(self) -> bool:
         """True if the node has to be looked at."""
-        return self.verdict in {Verdict.FAILED, Verdict.NO_ANSWER}
+        return self.verdict in {CaseVerdict.FAILED, CaseVerdict.NO_ANSWER}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class PartnerReport:
         """The findings for which somebody has to look at the node."""
         return tuple(one for one in self.outcomes if one.is_finding)
 
-    def count(self, verdict: Verdict) -> int:
+    def count(self, verdict: CaseVerdict) -> int:
         """How many cases ended so."""
         return sum(one.verdict is verdict for one in self.outcomes)
 
@@ -81,30 +81,30 @@ class Partner:
         domain = self._domains[name] = PartnerDomain(name, self._servers.ports, self._module)
         self._servers.publish_names()
         began = trio.current_time()
-        played: list[Step] = []
-        problem, verdict = "", Verdict.PASSED
+        played: list[PartnerStep] = []
+        problem, verdict = "", CaseVerdict.PASSED
         seconds = case.seconds + case.waits * self.node.terms.refresh_seconds
         try:
             with trio.fail_after(seconds):
                 await _play_steps(case, Place(self._servers, limit), (self.node, domain), played)
         except trio.TooSlowError:
-            verdict, problem = Verdict.NO_ANSWER, f"not done within {seconds:.0f} s"
+            verdict, problem = CaseVerdict.NO_ANSWER, f"not done within {seconds:.0f} s"
         except BaseExceptionGroup as group:
             error = _finding(group)
-            verdict = Verdict.NO_ANSWER if isinstance(error, NoAnswerError) else Verdict.FAILED
+            verdict = CaseVerdict.NO_ANSWER if isinstance(error, NoAnswerError) else CaseVerdict.FAILED
             problem = str(error) or repr(error)
         return PartnerOutcome(
             case=case,
             verdict=verdict,
             problem=problem,
-            step=0 if verdict is Verdict.PASSED else len(played),
+            step=0 if verdict is CaseVerdict.PASSED else len(played),
             transcript=tuple(domain.transcript),
             seconds=trio.current_time() - began,
         )
 
 
 async def _play_steps(
-    case: PartnerCase, place: Place, sides: tuple[NodeUnderTest, PartnerDomain], played: list[Step]
+    case: PartnerCase, place: Place, sides: tuple[NodeUnderTest, PartnerDomain], played: list[PartnerStep]
 ) -> None:
     """Play the steps of a case; `played` gets each when it begins."""
     async with trio.open_nursery() as nursery:

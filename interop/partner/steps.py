@@ -32,7 +32,7 @@ class Publishes:
     adds_key: bool = False
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         if self.adds_key:
             keys = stage.domain.publication.node_keys
             keys.append(f"N{len(keys) + 1}")
@@ -49,7 +49,7 @@ class Behaves:
     certificate: str = ""
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         domain = stage.domain
         domain.fault = self.site
         domain.records |= {
@@ -67,7 +67,7 @@ class Visits:
     manner: Handshake = HONEST
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         await stage.visit(self.manner)
 
 
@@ -76,7 +76,7 @@ class VisitsWithNewKey:
     """The same, with the newest of its node keys."""
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         await stage.visit(Handshake(key=stage.domain.publication.node_keys[-1]))
 
 
@@ -85,7 +85,7 @@ class ComesAsGuest:
     """A runtime of the partner's domain asks the node for a session, without a proof; the node does not open it."""
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         runtime = stage.fill("runtime://{b}/guest")
         if await opens_session(stage.node, runtime):
             raise NodeFaultError(f"the node opened a session for {runtime}, which has proved nothing")
@@ -98,7 +98,7 @@ class Connects:
     frames: tuple[bytes, ...]
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         line = await stage.connect()
         await line.send(*self.frames)
 
@@ -110,7 +110,7 @@ class Welcomed:
     processed: int | None = None
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         processed = await stage.welcomed()
         if self.processed is not None and processed != self.processed:
             raise NodeFaultError(f"WELCOME says that {processed} was processed, expected {self.processed}")
@@ -123,7 +123,7 @@ class Refused:
     words: tuple[str, ...] = ()
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         assert stage.line is not None
         try:
             with trio.fail_after(ARRIVAL_SECONDS):
@@ -139,7 +139,7 @@ class Ended:
     """The node ends the connection; what it sends before is left aside."""
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         assert stage.line is not None
         try:
             with trio.fail_after(ARRIVAL_SECONDS):
@@ -157,7 +157,7 @@ class WasAsked:
     times: int = 1
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         found = stage.domain.requests.count(self.path)
         if found < self.times:
             raise NoAnswerError(
@@ -173,7 +173,7 @@ class NotAsked:
     names: bool = False
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         if stage.domain.requests:
             raise NodeFaultError(f"the node asked the site for {stage.domain.requests[0]}")
         if self.names and (asked := stage.names_asked()):
@@ -187,7 +187,7 @@ class Sent:
     at_most_bytes: int
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         if stage.domain.sent_bytes > self.at_most_bytes:
             raise NodeFaultError(f"the node read {stage.domain.sent_bytes} bytes, more than {self.at_most_bytes}")
 
@@ -203,7 +203,7 @@ class Hosts:
     serial: int = 0
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         claims = await stage.host(self.manner, processed=stage.delivered)
         stub = claims.get("stub")
         serial = stub.get("serial") if isinstance(stub, dict) else None
@@ -216,7 +216,7 @@ class NotHosted:
     """The node has not connected to the partner's endpoint."""
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         if stage.domain.arrivals.statistics().current_buffer_used:
             raise NodeFaultError("the node runs a stub that it has to refuse: it connects to our link endpoint")
 
@@ -228,7 +228,7 @@ class Says:
     fields: Members = field(default_factory=dict)
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         assert stage.line is not None
         await stage.ana.talker()
         await stage.line.send_messages(stage.message(self.fields))
@@ -241,7 +241,7 @@ class SaysRaw:
     text: str
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         assert stage.line is not None
         await stage.ana.talker()
         await stage.line.send_messages(stage.fill(self.text).encode(errors="surrogatepass"))
@@ -255,7 +255,7 @@ class SaysAgain:
     fields: Members
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         assert stage.line is not None
         await stage.ana.talker()
         await stage.line.send(pack_messages(self.number, [stage.message(self.fields)]))
@@ -268,7 +268,7 @@ class Sends:
     frames: tuple[bytes, ...]
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         assert stage.line is not None
         await stage.line.send(*self.frames)
 
@@ -280,7 +280,7 @@ class Hears:
     values: tuple[object, ...]
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         ana = await stage.ana.talker()
         try:
             await ana.wait_for(lambda: len(ana.heard) >= len(self.values), seconds=ARRIVAL_SECONDS)
@@ -295,7 +295,7 @@ class HearsOnlyHonest:
     """An honest message of the partner reaches ana, on this line or a new one, and nothing that came before it did."""
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         ana = await stage.ana.talker()
         for _ in range(2):
             if stage.line is not None:
@@ -317,7 +317,7 @@ class ArrivedBody:
     """The last message that ana heard has nothing in its body that only nodes may set; `auth` is the node's own."""
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         body = (await stage.ana.talker()).heard[-1].body
         found = [name for name in ("via", "trace", *_FLAGS) if name in body]
         if isinstance(body.get("auth"), bool):  # what the node itself says about its policy
@@ -336,7 +336,7 @@ class Writes:
     body: Members = field(default_factory=dict)
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         ana = await stage.ana.talker()
         for value in range(self.value, self.value + self.count):
             body = {"value": value, **self.body}
@@ -355,7 +355,7 @@ class Gets:
     acknowledges: bool = True
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         for value in range(self.value, self.value + self.count):
             message = await stage.next_message(acknowledges=self.acknowledges)
             found = _value(message)
@@ -372,7 +372,7 @@ class GetsAgain:
     number: int
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         message = await stage.next_message()
         if (_value(message), stage.number) != (self.value, self.number):
             found = f"value {_value(message)!r} with number {stage.number}"
@@ -387,7 +387,7 @@ class GetsReply:
     codes: tuple[int, int] = (200, 299)
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         message = await stage.next_message()
         body = message.get("body")
         code = body.get("code") if isinstance(body, dict) else None
@@ -405,7 +405,7 @@ class Answers:
     body: Members = field(default_factory=lambda: {"code": 200})
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         assert stage.line is not None
         await stage.line.send_messages(stage.reply(self.body))
 
@@ -417,7 +417,7 @@ class Answered:
     codes: tuple[int, int] = (200, 299)
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         answer = await stage.ana.answer()
         low, high = self.codes
         if not low <= answer.code <= high:
@@ -434,7 +434,7 @@ class GetsNothing:
     seconds: float = 2.0
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         assert stage.line is not None
         with trio.move_on_after(self.seconds):
             while (frame := await stage.line.receive()) is not None:
@@ -449,7 +449,7 @@ class HostedEnds:
     seconds: float = 40.0
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         assert stage.hosted is not None
         try:
             with trio.fail_after(self.seconds):
@@ -466,7 +466,7 @@ class Acknowledged:
     number: int
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         while stage.acknowledged < self.number:
             frame = await stage.next_frame()
             if frame.kind == ACK:
@@ -478,7 +478,7 @@ class Cuts:
     """The line ends as when a cable is cut. What was received and not looked at is gone."""
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         assert stage.line is not None
         await stage.line.cut()
         stage.got.clear()
@@ -491,7 +491,7 @@ class Pauses:
     seconds: float
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         stage.domain.note(f"… {self.seconds} s")
         await trio.sleep(self.seconds)
 
@@ -501,7 +501,7 @@ class PausesUntilRefresh:
     """So much time passes that the node may fetch documents again."""
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         await stage.rest(stage.node.terms.refresh_seconds)
 
 
@@ -512,7 +512,7 @@ class Checks:
     check: Callable[[NodeUnderTest], Awaitable[None]]
 
     async def play(self, stage: Stage) -> None:
-        """See `Step`."""
+        """See `PartnerStep`."""
         await self.check(stage.node)
 
 

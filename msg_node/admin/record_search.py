@@ -15,7 +15,7 @@ import trio
 from msg_node.admin.core.pages import Row
 from msg_node.admin.core.recent_decisions import GATES_WITHOUT_LINK
 from protofly.errors import Code, PeerError
-from protofly.records import Kind
+from protofly.records import RecordKind
 
 SEARCH_SECONDS: Final = 60.0
 SEARCHED_ROWS: Final = 5_000
@@ -71,9 +71,9 @@ class RecordSearch:
 
 def _is_denial(record: Mapping[str, Any]) -> bool:
     """True for a denial; of one between domains, the record of the message counts, and not that of the decision."""
-    if record.get("kind") == Kind.MESSAGE.value:
+    if record.get("kind") == RecordKind.MESSAGE.value:
         return record.get("decision") == "deny"
-    is_decision = record.get("kind") == Kind.DECISION.value
+    is_decision = record.get("kind") == RecordKind.DECISION.value
     return is_decision and record.get("permitted") is False and record.get("hook") in GATES_WITHOUT_LINK
 
 

@@ -30,7 +30,7 @@ JudgeLocal = Callable[[Message, frozenset[str], int], Refusal | None]
 """Says why a message of a session with these roles and this number may not go to somebody of our own domain, or None.
 """
 
-Step = Callable[[Message, int, frozenset[str], str, float], Refusal | None]
+MessageStep = Callable[[Message, int, frozenset[str], str, float], Refusal | None]
 """Judges a message of session `sid` with roles, for a foreign domain ("": none), at a time (Unix epoch, seconds)."""
 
 Onlooking = Callable[[str, Sequence[Message]], None]
@@ -56,15 +56,15 @@ class Stack(NamedTuple):
         onlookers: Are shown what other domains bring, which passes no step.
     """
 
-    judge: Step | None = None
+    judge: MessageStep | None = None
     judge_local: JudgeLocal = let_pass
     names: tuple[str, ...] = ()
-    judge_abroad: Step | None = None
+    judge_abroad: MessageStep | None = None
     onlookers: tuple[Onlooking, ...] = ()
 
 
 def make_stack(
-    steps: Sequence[tuple[str, Step]], judge_local: JudgeLocal = let_pass, onlookers: Sequence[Onlooking] = ()
+    steps: Sequence[tuple[str, MessageStep]], judge_local: JudgeLocal = let_pass, onlookers: Sequence[Onlooking] = ()
 ) -> Stack:
     """Put steps together, in this order."""
     abroad = [step for name, step in steps if name != AUTHORISATION]  # the gate of its domain judges what leaves
@@ -72,7 +72,7 @@ def make_stack(
     return Stack(_chain([step for _, step in steps]), judge_local, names, _chain(abroad), tuple(onlookers))
 
 
-def _chain(steps: Sequence[Step]) -> Step | None:
+def _chain(steps: Sequence[MessageStep]) -> MessageStep | None:
     if len(steps) < 2:
         return steps[0] if steps else None
 
@@ -86,7 +86,7 @@ def _chain(steps: Sequence[Step]) -> Step | None:
     return judge
 
 
-def authorisation(judge_local: JudgeLocal, guest_of: Callable[[int], str] = lambda _sid: "") -> Step:
+def authorisation(judge_local: JudgeLocal, guest_of: Callable[[int], str] = lambda _sid: "") -> MessageStep:
     """The gate `local`: what stays here is judged here, with roles; what leaves, by the gate of its domain.
 
     `guest_of` gives the domain of a guest's session: what guests send has passed the gate `in`.
@@ -98,7 +98,7 @@ def authorisation(judge_local: JudgeLocal, guest_of: Callable[[int], str] = lamb
     return judge
 
 
-def authentication(sessions: Sessions, open_to: Iterable[str] = ()) -> Step:
+def authentication(sessions: Sessions, open_to: Iterable[str] = ()) -> MessageStep:
     """Sessions that proved nothing write only to those whom the operator names; `/*` at the end: to all below."""
     exact, bases = set[str](), list[str]()
     for pattern in open_to:
@@ -118,7 +118,7 @@ def authentication(sessions: Sessions, open_to: Iterable[str] = ()) -> Step:
     return judge
 
 
-def rate(limit: RateLimit, by_type: Sequence[TypeRate] = (), *, max_sessions: int = SESSIONS) -> Step:
+def rate(limit: RateLimit, by_type: Sequence[TypeRate] = (), *, max_sessions: int = SESSIONS) -> MessageStep:
     """Make a step that limits the rates of a session, in all and by type; a session that comes back keeps its debt.
 
     Only the sessions that sent most recently are remembered; for all others their debt is paid.
@@ -147,7 +147,7 @@ def rate(limit: RateLimit, by_type: Sequence[TypeRate] = (), *, max_sessions: in
     return judge
 
 
-def log(every: int) -> Step:
+def log(every: int) -> MessageStep:
     """Write a line about each, or every tenth, … message: who, to whom, what, how large; never what it says."""
     passed = 0
 

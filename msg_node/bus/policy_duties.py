@@ -22,7 +22,7 @@ from msg_node.kernel.counts import NodeCount
 from msg_node.kernel.service import Event
 from msg_node.records.quarantine import Quarantine, copy_of
 from policy.core.attributes import ATTRIBUTES
-from policy.core.gate import Verdict
+from policy.core.gate import GateVerdict
 from policy.core.model import Facts
 from protofly.address import domain_of
 from protofly.counters import Counters
@@ -64,7 +64,7 @@ class PolicyDuties:
         self._wanted = trio.Event()
         self.counters = Counters(NodeCount)
 
-    def take(self, facts: Facts, verdict: Verdict) -> None:
+    def take(self, facts: Facts, verdict: GateVerdict) -> None:
         """See `federation.links.decision_records.CarryOut`."""
         duties = verdict.duties
         if duties is None:
@@ -75,7 +75,7 @@ class PolicyDuties:
             self._copy(facts, verdict)
         self._wanted.set()
 
-    def _notify(self, address: str, facts: Facts, verdict: Verdict) -> None:
+    def _notify(self, address: str, facts: Facts, verdict: GateVerdict) -> None:
         source = facts.link_domain or facts.message.from_
         left_out = None
         is_own = facts.message.from_ == self._node  # on its way to a listener abroad, a notice would cause the next one
@@ -102,7 +102,7 @@ class PolicyDuties:
         self._notices.append(Event(self._node, address, {"value": value}, type="event"))
         self.counters[NodeCount.NOTICES] += 1
 
-    def _copy(self, facts: Facts, verdict: Verdict) -> None:
+    def _copy(self, facts: Facts, verdict: GateVerdict) -> None:
         place, text = self.quarantine.place(facts), copy_of(facts, verdict)
         waiting = self._copies.setdefault(place, {})
         if len(waiting) >= QUARANTINE_WAITING or self._bytes[place] + len(text) > QUARANTINE_WAITING_BYTES:

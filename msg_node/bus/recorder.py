@@ -228,7 +228,7 @@ class Recorder:
         return is_last
 
     def step(self, message: Message, sid: int, _roles: frozenset[str], _domain: str, _now: float) -> Refusal | None:
-        """Record what a session sends; a step that refuses nothing, see `middleware.Step`."""
+        """Record what a session sends; a step that refuses nothing, see `middleware.MessageStep`."""
         session = self._state.sessions.get(sid)
         if session is not None:
             self._record(message, "runtime", session.runtime)

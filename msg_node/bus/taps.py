@@ -64,7 +64,7 @@ class Taps:
         return self._state.listeners.targets(TAPS_KEY) if self._rules.taps else ()
 
     def step(self, message: Message, sid: int, _roles: frozenset[str], _domain: str, _now: float) -> Refusal | None:
-        """Copy what a session sends; a step that refuses nothing, see `middleware.Step`."""
+        """Copy what a session sends; a step that refuses nothing, see `middleware.MessageStep`."""
         taps = self._looking()
         if taps:
             session = self._state.sessions.get(sid)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import trio
 
-from msg_node.cluster.core.lease import BEAT_SECONDS, LOOK_SECONDS, Lease, LeaseState, NameSearch, Verdict
+from msg_node.cluster.core.lease import BEAT_SECONDS, LOOK_SECONDS, Lease, LeaseState, LeaseVerdict, NameSearch
 from msg_node.cluster.names import Names, NodeFacts
 from msg_node.storage.engine_errors import EngineError, FencedError
 from protofly.errors import MisuseError
@@ -95,8 +95,8 @@ class LeaseKeeper:
         """
         search = NameSearch(self._wanted.instance, is_standby=self._wanted.is_standby)
         is_waiting = False
-        while (verdict := await trio.to_thread.run_sync(self._look, search)) is not Verdict.TAKE:
-            if verdict is Verdict.REFUSE:
+        while (verdict := await trio.to_thread.run_sync(self._look, search)) is not LeaseVerdict.TAKE:
+            if verdict is LeaseVerdict.REFUSE:
                 action = "stop it, give this node another name, or let it wait with cluster.standby"
                 text = f"a running node holds the name {self.name}"
                 raise EngineError("node-running", self._names.place, text, action)
@@ -162,14 +162,14 @@ class LeaseKeeper:
 
     # In threads.
 
-    def _look(self, search: NameSearch) -> Verdict:
+    def _look(self, search: NameSearch) -> LeaseVerdict:
         row = self._names.read(self.name)
         asked_at = lease_clock()
         verdict = search.seen(row, now=asked_at)
-        if verdict is Verdict.TAKE:
+        if verdict is LeaseVerdict.TAKE:
             epoch = self._names.take(self.name, row, self._wanted.instance, self._wanted.facts())
             if epoch is None:
-                return Verdict.WAIT
+                return LeaseVerdict.WAIT
             self._lease = Lease(epoch, asked_at=asked_at)
         return verdict
 

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from federation.core.outbound_queue import OutboundMessage
-from policy.core.gate import Verdict
+from policy.core.gate import GateVerdict
 from policy.core.model import Facts
 from policy.core.obligations import is_service
 from protofly.limits import HEADER_CHARS, QUARANTINE_BYTES, QUARANTINE_FILES
@@ -75,7 +75,7 @@ class Quarantine:
         return True
 
 
-def copy_of(facts: Facts, verdict: Verdict) -> bytes:
+def copy_of(facts: Facts, verdict: GateVerdict) -> bytes:
     """The text of a copy: the message as the gate saw it, and what was decided about it.
 
     What is for a service may hold a token or a password, so only its header is kept.

@@ -42,7 +42,7 @@ from protofly.record_segments import (
     sign_manifest,
     with_crash,
 )
-from protofly.records import Kind, SegmentManifest, decode_manifest, frame_end
+from protofly.records import RecordKind, SegmentManifest, decode_manifest, frame_end
 
 LOCK_NAME = ".lock"
 CHAIN_NAME = "chain.json"
@@ -101,9 +101,9 @@ class ChainLink(Struct, frozen=True, kw_only=True):
 class Chain:
     """The newest sealed segment of every kind, remembered in `chain.json` after a pipeline has taken the files away."""
 
-    links: dict[Kind, ChainLink] = field(default_factory=dict)
+    links: dict[RecordKind, ChainLink] = field(default_factory=dict)
 
-    def prev_sha256(self, kind: Kind) -> str:
+    def prev_sha256(self, kind: RecordKind) -> str:
         """Hash that the next manifest of this kind names."""
         link = self.links.get(kind)
         return link.sha256 if link else ""
@@ -127,7 +127,7 @@ class Chain:
         chain = Chain()
         try:
             links = msgspec.json.decode((spool / CHAIN_NAME).read_bytes(), type=dict[str, ChainLink])
-            chain.links = {Kind(name): link for name, link in links.items()}
+            chain.links = {RecordKind(name): link for name, link in links.items()}
         except (FileNotFoundError, msgspec.DecodeError, ValueError):
             pass  # lost or spoilt: the manifests still say most of it, and a new chain begins otherwise
         for path in spool.glob(f"*{MANIFEST_SUFFIX}"):
@@ -170,7 +170,7 @@ def recover(spool: Path, *, signer: Signer | None, crash: Crash | None = None) -
     unfinished = [(name, path) for path, name in _segments(spool) if _is_unfinished(path, name)]
     last = None
     if crash is not None:
-        own = [name for name, _ in unfinished if (name.kind, name.boot) == (Kind.MESSAGE, crash.boot)]
+        own = [name for name, _ in unfinished if (name.kind, name.boot) == (RecordKind.MESSAGE, crash.boot)]
         last = max(own, default=_next_name(crash, chain), key=lambda name: name.segno)
         if not own:
             unfinished.append((last, spool / f"{last}{OPEN_SUFFIX}"))
@@ -207,9 +207,9 @@ class _Sealing:
 
 def _next_name(crash: Crash, chain: Chain) -> SegmentName:
     """The segment of messages that the run would have opened next."""
-    link = chain.links.get(Kind.MESSAGE)
+    link = chain.links.get(RecordKind.MESSAGE)
     segno = link.segno + 1 if link is not None and link.boot == crash.boot else 1
-    return SegmentName(Kind.MESSAGE, crash.node, crash.boot, segno)
+    return SegmentName(RecordKind.MESSAGE, crash.node, crash.boot, segno)
 
 
 def _seal_recovered(

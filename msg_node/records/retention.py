@@ -19,7 +19,7 @@ from typing import Final
 import trio
 
 from protofly.record_segments import ERASED_SUFFIX, MANIFEST_SUFFIX, SEALED_SUFFIXES, SegmentName
-from protofly.records import Kind
+from protofly.records import RecordKind
 
 logger = logging.getLogger("msg_node.records")
 
@@ -30,7 +30,7 @@ KeepDays = Callable[[], Mapping[str, float]]
 """For how many days segments of a kind are kept, by the word of the kind; those of others are kept."""
 
 
-def remove_expired(spool: Path, keep_days: Mapping[str, float], now: float) -> Counter[Kind]:
+def remove_expired(spool: Path, keep_days: Mapping[str, float], now: float) -> Counter[RecordKind]:
     """Remove segments that are not kept any more; blocks.
 
     Args:
@@ -44,7 +44,7 @@ def remove_expired(spool: Path, keep_days: Mapping[str, float], now: float) -> C
     Raises:
         OSError: The folder cannot be read, or a file not be removed.
     """
-    removed: Counter[Kind] = Counter()
+    removed: Counter[RecordKind] = Counter()
     if not keep_days or not spool.is_dir():
         return removed
     for manifest in spool.glob(f"*{MANIFEST_SUFFIX}"):

@@ -25,7 +25,7 @@ from protofly.errors import MisuseError, SettingsError
 from protofly.record_encoding import ENCODING_ERRORS, encodable, encoding_of
 from protofly.record_runs import MessageRun, Recorded, count_records
 from protofly.record_segments import SegmentName, Signer
-from protofly.records import RECORD_TYPES, Closure, Kind, MessageRecord, Record, hash_address
+from protofly.records import RECORD_TYPES, Closure, MessageRecord, Record, RecordKind, hash_address
 from protofly.remembered import remembered
 
 logger = logging.getLogger("msg_node.records")
@@ -158,7 +158,7 @@ class SegmentWriter:
     def settle(self, *, is_stopping: bool) -> None:
         """Sync what was written, and seal segments by size and age, or all of them when stopping. Raises OSError."""
         for stream in self._streams.values():
-            is_idle = stream.kind is Kind.MESSAGE and stream.idle_seconds >= self._options.idle_seconds
+            is_idle = stream.kind is RecordKind.MESSAGE and stream.idle_seconds >= self._options.idle_seconds
             if (is_stopping and stream.has_unreported_losses) or is_idle:
                 stream.open_segment().write_frames(b"")
                 if is_idle:

@@ -72,7 +72,7 @@ class PolicyDocuments:
             self._documents.find(row.document, row.by)
 
     def step(self, message: Message, sid: int, _roles: frozenset[str], _domain: str, _now: float) -> Refusal | None:
-        """See `middleware.Step`."""
+        """See `middleware.MessageStep`."""
         type_ = message.type
         if type_ in ("create", "subscribe") and _NAMES_POLICY in message.body:
             return self._learn(message, sid)

@@ -46,7 +46,7 @@ class Validation:
         self.run = self._schemas.run
 
     def step(self, message: Message, sid: int, _roles: frozenset[str], _domain: str, _now: float) -> Refusal | None:
-        """See `middleware.Step`."""
+        """See `middleware.MessageStep`."""
         type_ = message.type
         if type_ == "update":
             return self._judge(message, sid) if message.to.endswith(_CHANGES) else None

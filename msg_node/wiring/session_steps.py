@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from federation.links.decision_records import DecisionRecords
 from federation.links.link_context import UNIDENTIFIED, Identify, Refusal
 from msg_node.bus import middleware
-from msg_node.bus.middleware import Stack, Step, make_stack
+from msg_node.bus.middleware import MessageStep, Stack, make_stack
 from msg_node.node_state import NodeState
 from msg_node.registries.policy_documents import PolicyDocuments
 from msg_node.registries.validation import Validation
@@ -115,7 +115,7 @@ class Onlooker(Protocol):
         """True while messages of sessions have to pass it."""
 
     @property
-    def step(self) -> Step:
+    def step(self) -> MessageStep:
         """Sees what a session sends."""
 
     def from_domain(self, domain: str, messages: Sequence[Message]) -> None:
@@ -151,24 +151,24 @@ class SessionSteps:
         self._documents = documents
         if documents is not None:
             documents.connect(partial(gate.decisions.gate.narrow_by, documents))
-        self._made: dict[StepName, tuple[object, Step]] = {}
+        self._made: dict[StepName, tuple[object, MessageStep]] = {}
 
     def stack(self, settings: Settings) -> Stack:
         """The steps that these settings want, together with the policies in force."""
         names = active_steps(settings, has_policies=self.gate.decisions.gate.judges_own_bus)
         looking = [one for one in self._onlookers if one.is_looking]
-        steps: list[tuple[str, Step]] = [(one.name, one.step) for one in looking]
+        steps: list[tuple[str, MessageStep]] = [(one.name, one.step) for one in looking]
         steps += [(name, self._step(name, settings)) for name in names]
         if self._documents is not None:
             steps.append(("documents", self._documents.step))  # what is refused names nothing
         return make_stack(steps, self.gate.judge, [one.from_domain for one in looking])
 
-    def _step(self, name: StepName, settings: Settings) -> Step:
+    def _step(self, name: StepName, settings: Settings) -> MessageStep:
         chosen, wanted = settings.middleware, _settings_of(name, settings)
         made_for, step = self._made.get(name, (_NOTHING, None))
         if step is not None and made_for == wanted:
             return step
-        makers: dict[StepName, Callable[[], Step]] = {
+        makers: dict[StepName, Callable[[], MessageStep]] = {
             "logging": lambda: middleware.log(chosen.logging.every),
             "authentication": lambda: middleware.authentication(self._state.sessions, chosen.authentication.open_to),
             "rate": lambda: middleware.rate(
@@ -180,7 +180,7 @@ class SessionSteps:
         self._made[name] = wanted, makers[name]()
         return self._made[name][1]
 
-    def _schema_step(self) -> Step:
+    def _schema_step(self) -> MessageStep:
         assert self._validation is not None, "a node makes what its settings may ask for"
         return self._validation.step
 

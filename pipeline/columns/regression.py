@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from pipeline.columns.histogram import middle_of
 
-Verdict = Literal["worse", "better", "same", "too-little"]
+RegressionVerdict = Literal["worse", "better", "same", "too-little"]
 Stratum = tuple[str, int]
 """Message type and size class."""
 
@@ -66,7 +66,7 @@ class Comparison:
     high: float | None
     strata: int
     messages: int
-    verdict: Verdict
+    verdict: RegressionVerdict
 
 
 def compare(
@@ -209,7 +209,7 @@ class _Judge:
             verdict=self._verdict(low, high),
         )
 
-    def _verdict(self, low: float, high: float) -> Verdict:
+    def _verdict(self, low: float, high: float) -> RegressionVerdict:
         worst, best = 1 + self._effect, 1 / (1 + self._effect)
         if low > worst:
             return "worse"

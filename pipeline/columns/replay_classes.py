@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.columns.groups import Numbers, codes, column, dense, numbers
-from policy.core.attributes import ATTRIBUTES, Kind
+from policy.core.attributes import ATTRIBUTES, AttributeKind
 from policy.core.closures import Predicate, compile_test, tests_of
 from policy.core.engine import CompiledPolicies, Facts, Operator, Test
 from policy.core.parameters import number_parameter
@@ -30,7 +30,9 @@ from protofly.message import Message
 _READ: Final = {"src_key": frozenset({"msgFrom", "srcScheme"}), "dst_key": frozenset({"msgTo", "dstScheme"})}
 _READ_BOTH: Final = frozenset({"msgType", "dstStatus", "dstPresence"})
 _TIMES: Final = frozenset(
-    name for name, attribute in ATTRIBUTES.items() if attribute.kind in (Kind.TIME, Kind.DATE, Kind.WEEKDAY)
+    name
+    for name, attribute in ATTRIBUTES.items()
+    if attribute.kind in (AttributeKind.TIME, AttributeKind.DATE, AttributeKind.WEEKDAY)
 )
 _MOST_TESTS: Final = 200
 """A gate asks an index which rules a message may meet at all; here every comparison is tried on every address."""

@@ -24,7 +24,7 @@ class Severity(IntEnum):
         return self.name.lower()
 
 
-class Verdict(Enum):
+class SegmentVerdict(Enum):
     """The verdict on a segment."""
 
     ACCEPTED = "accepted"

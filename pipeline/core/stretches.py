@@ -16,7 +16,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
-from pipeline.core.findings import SIGNATURE_FINDINGS, Finding, Verdict
+from pipeline.core.findings import SIGNATURE_FINDINGS, Finding, SegmentVerdict
 
 Period: TypeAlias = tuple[int, int]
 Chain: TypeAlias = tuple[str, str]
@@ -194,7 +194,7 @@ class Stretches:
         disputes = []
         for row in rows:
             findings = frozenset(row["findings"] or ())
-            if row["verdict"] == Verdict.ACCEPTED.value:
+            if row["verdict"] == SegmentVerdict.ACCEPTED.value:
                 self._add(_stretch_of_entry(row, findings))
             elif Finding.REUSED.code in findings and Finding.SIGNATURE.code not in findings:
                 disputes.append((row["node"], row["kind"], row["boot"], row["segno"]))

@@ -33,7 +33,7 @@ from pipeline.transforms.abuse import (
     suspects,
     usual_hours,
 )
-from protofly.records import Kind
+from protofly.records import RecordKind
 
 APP: Final = "abuse"
 WATCH: Final = "watch-abuse"
@@ -140,7 +140,7 @@ def missing_records(lake: LakeFiles) -> Missing:
     owners = owners_of_nodes(lake)
     found = defaultdict[str, list[tuple[int, int]]](list)
     for (node, kind), stretches in read_stretches(lake).chains().items():
-        if kind == Kind.MESSAGE.value and node in owners:
+        if kind == RecordKind.MESSAGE.value and node in owners:
             found[owners[node]] += missing_times(stretches)
     return {domain: tuple(periods) for domain, periods in sorted(found.items()) if periods}
 

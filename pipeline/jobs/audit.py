@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.core.findings import Finding, Severity, Verdict
+from pipeline.core.findings import Finding, SegmentVerdict, Severity
 from pipeline.core.stretches import Stretch, missing_numbers, unaccounted_records
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.jobs.stored import wrong_segments
@@ -101,7 +101,7 @@ def _add_findings(nodes: dict[tuple[str, str], dict[str, Any]], rows: pa.Table) 
     found = found.filter(pc.is_in(found.column("finding"), pa.array(codes)))
     for row in _counted(found, ["node", "kind", "finding"]):
         _of(nodes, row)["findings"][row["finding"]] = row["count_all"]
-    for row in _counted(rows.filter(pc.equal(rows.column("verdict"), Verdict.REJECTED.value)), ["node", "kind"]):
+    for row in _counted(rows.filter(pc.equal(rows.column("verdict"), SegmentVerdict.REJECTED.value)), ["node", "kind"]):
         _of(nodes, row)["rejected_segments"] = row["count_all"]
     for facts in nodes.values():
         facts["findings"] = dict(sorted(facts["findings"].items()))

@@ -16,7 +16,7 @@ from pipeline.lake.lake_files import partition_of
 from pipeline.lake.table_log import ConflictError, DataFile
 from pipeline.lake.tables import Change, Lake
 from pipeline.schemas import QUARANTINE, SILVER_MDR, TABLES, Table, bronze_table
-from protofly.records import Kind
+from protofly.records import RecordKind
 
 TARGET_BYTES: Final = 128 << 20
 SMALL_BYTES: Final = TARGET_BYTES // 2
@@ -71,7 +71,7 @@ def bound(lake: Lake) -> None:
     Raises:
         LakeError: The lake cannot be read or written.
     """
-    for table in (*map(bronze_table, Kind), QUARANTINE, SILVER_MDR):
+    for table in (*map(bronze_table, RecordKind), QUARANTINE, SILVER_MDR):
         with suppress(ConflictError):
             _compact(lake, table, FILES_MAX, JobResult("compact"))
 

@@ -42,7 +42,7 @@ from pipeline.segments.spool import Place, find_manifests
 from protofly.address import canonical_key
 from protofly.errors import PeerError, SettingsError
 from protofly.record_segments import SegmentName
-from protofly.records import Kind
+from protofly.records import RecordKind
 
 KEYS: Final = ("src_key", "dst_key", "runtime_key", "subject")
 """Columns with an address or its hash."""
@@ -175,7 +175,7 @@ def _elsewhere_lines(names: Sequence[str]) -> list[str]:
 
 def _name(segment: _Number) -> SegmentName:
     kind, node, boot, segno = segment
-    return SegmentName(Kind(kind), node, boot, segno)
+    return SegmentName(RecordKind(kind), node, boot, segno)
 
 
 def _forms(word: str) -> set[str]:

@@ -52,14 +52,14 @@ from pipeline.lake.tables import Change, Lake
 from pipeline.lake.worker_rows import WorkerRows, rows_of
 from pipeline.partners.extract_file import (
     RAW_BYTES,
-    Entry,
     Expected,
+    ExtractEntry,
     ExtractError,
+    ExtractFault,
     Header,
     Row,
     Step,
     Total,
-    Verdict,
     open_extract,
     write_extract,
 )
@@ -169,14 +169,14 @@ def import_extract(
     result = JobResult("import")
     with open_extract(path, Expected(of.peer, of.domain, peer_key, raw_bytes)) as (header, rows, signed_sha256):
         if header.day != of.day:
-            raise ExtractError(Verdict.WRONG_DAY, f"of {header.day}, expected of {of.day}")
+            raise ExtractError(ExtractFault.WRONG_DAY, f"of {header.day}, expected of {of.day}")
         table = PEER_TOTAL
         if header.step == "details":
             table = PEER_RECORD
             known = _newest_imported(lake, of, "totals")
             if known["books_version"] != header.books_version:
                 raise ExtractError(
-                    Verdict.MISSING_STEP, f"{of.peer} has made these details from other records than its totals"
+                    ExtractFault.MISSING_STEP, f"{of.peer} has made these details from other records than its totals"
                 )
         extract = _extract(of.peer, of.day)
         with lake.stage() as stage:
@@ -216,7 +216,7 @@ def reconcile_with(
     theirs = _newest_imported(lake, of, "totals")
     details = _newest_imported(lake, of, "details")
     if details["books_version"] != theirs["books_version"]:
-        raise ExtractError(Verdict.MISSING_STEP, f"details and totals of {peer} are of different records")
+        raise ExtractError(ExtractFault.MISSING_STEP, f"details and totals of {peer} are of different records")
     version = ours["books_version"]
     result.versions[SILVER_MDR.name] = version
     own, partners = partial(_own_records, lake, version, of=of), partial(_peer_records, lake, of=of)
@@ -286,8 +286,8 @@ def _as_entries(records: DataFrame, role: str) -> DataFrame:
     return records.withColumn("is_out", F.lit(role == "out"))
 
 
-def _entry(role: Any, row: Any) -> Entry:
-    return Entry(
+def _entry(role: Any, row: Any) -> ExtractEntry:
+    return ExtractEntry(
         role,
         row.msg_id.hex(),
         row.ts_us,
@@ -353,7 +353,7 @@ def _refuse_contradictions(lake: Lake, buckets: DataFrame, of: PartnerDay) -> No
         times = sorted({row.bucket_us for row in wrong})
         first = datetime.fromtimestamp(times[0] / 1e6, tz=UTC).strftime("%H:%M")
         raise ExtractError(
-            Verdict.CONTRADICTION,
+            ExtractFault.CONTRADICTION,
             f"the details of {of.peer} do not add up to the totals that it has signed, in {len(times)} times "
             f"5 minutes, the first at {first}; nothing was reconciled: ask for both anew",
         )
@@ -369,9 +369,9 @@ def _checked(rows: Iterator[Row], header: Header) -> Iterator[Row]:
         if isinstance(row, Total):
             # Ids without a time: records of the 5 minutes around the day may be anywhere in the days beside it.
             if not begin_us - DAY_US <= row.bucket_us < begin_us + 2 * DAY_US:
-                raise ExtractError(Verdict.WRONG_DAY, f"a row is not of {header.day}")
+                raise ExtractError(ExtractFault.WRONG_DAY, f"a row is not of {header.day}")
             if row.bucket_us % BUCKET_US:
-                raise ExtractError(Verdict.MALFORMED, "a bucket does not begin where 5 minutes do")
+                raise ExtractError(ExtractFault.MALFORMED, "a bucket does not begin where 5 minutes do")
         yield row
 
 
@@ -397,7 +397,7 @@ def _with_times(entries: pa.Table, header: Header) -> pa.Table:
     begin_us = _begin_us(header)
     times = times_of(column(entries, "msg_id"), numbers(entries, "ts_us"))
     if times[0].min() < begin_us - BUCKET_US or times[0].max() >= begin_us + DAY_US + BUCKET_US:
-        raise ExtractError(Verdict.WRONG_DAY, f"a row is not of {header.day}")
+        raise ExtractError(ExtractFault.WRONG_DAY, f"a row is not of {header.day}")
     for name, time_us in zip(("sent_us", "bucket_us"), times, strict=True):
         entries = entries.set_column(entries.schema.get_field_index(name), name, pa.array(time_us))
     return entries
@@ -409,7 +409,7 @@ def _columns(row: Row, *, header: Header) -> dict[str, Any]:
     ours, theirs = header.domain, header.peer
     src_domain, dst_domain = (ours, theirs) if row.role == "out" else (theirs, ours)
     members |= {"src_domain": src_domain, "dst_domain": dst_domain}
-    if isinstance(row, Entry):
+    if isinstance(row, ExtractEntry):
         members["msg_id"] = bytes.fromhex(row.msg_id)
         members["digest"] = None if row.digest is None else bytes.fromhex(row.digest)
     return members
@@ -476,7 +476,7 @@ def _newest(lake: Lake, wanted: tuple[str, str, str, Step], problem: str) -> dic
     rows = rows.filter(pc.equal(rows.column("day"), wanted[2])).to_pylist()
     found = [row for row in rows if (row["domain"], row["peer"], row["day"], row["step"]) == wanted]
     if not found:
-        raise ExtractError(Verdict.MISSING_STEP, f"{problem} for {wanted[2]} yet")
+        raise ExtractError(ExtractFault.MISSING_STEP, f"{problem} for {wanted[2]} yet")
     return max(found, key=lambda row: int(row["entered_us"]))
 
 

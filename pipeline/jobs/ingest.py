@@ -47,7 +47,7 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.core.findings import Finding, Severity, Verdict
+from pipeline.core.findings import Finding, SegmentVerdict, Severity
 from pipeline.core.stretches import missing_numbers
 from pipeline.jobs import compact
 from pipeline.jobs.result import ExitCode, JobResult
@@ -63,7 +63,7 @@ from pipeline.segments.node_keys import Trust
 from pipeline.segments.spool import Place, Segment, examine, find_manifests
 from pipeline.segments.summary import FindingSummary, missing_line
 from protofly.errors import SettingsError
-from protofly.records import Kind, SegmentManifest
+from protofly.records import RecordKind, SegmentManifest
 
 BATCH_SEGMENTS: Final = 2048
 BATCH_BYTES: Final = 256 << 20
@@ -187,16 +187,18 @@ class Ingest:
         with result.timed("verify"):
             segments = self._examine(plan.places, refusals, ledger, reads_lines=reads_lines)
             segments = ledger.chains_for(segments).judge(segments)
-        accepted = [segment for segment in segments if segment.verdict is Verdict.ACCEPTED]
+        accepted = [segment for segment in segments if segment.verdict is SegmentVerdict.ACCEPTED]
         if accepted and not plan.accepted:
             plan = self._pin(plan, accepted)
         loaded: list[Segment] = []
-        for kind in Kind:
+        for kind in RecordKind:
             of_kind = [segment for segment in accepted if segment.manifest and segment.manifest.kind is kind]
             loaded += self._load(kind, of_kind, plan, result)
         stored = {segment.place for segment in loaded}
         loaded += [
-            segment for segment in segments if segment.verdict is not Verdict.ACCEPTED and segment.place not in stored
+            segment
+            for segment in segments
+            if segment.verdict is not SegmentVerdict.ACCEPTED and segment.place not in stored
         ]
         known = ledger.known(segment.place for segment in loaded)
         news = [
@@ -212,7 +214,7 @@ class Ingest:
             self._check_alone(commit)
             result.rows[SEGMENTS.name] = result.rows.get(SEGMENTS.name, 0) + len(news)
             result.versions[SEGMENTS.name] = commit.version
-        judged = {segment.place for segment in segments if segment.verdict is Verdict.ACCEPTED}
+        judged = {segment.place for segment in segments if segment.verdict is SegmentVerdict.ACCEPTED}
         for place in set(plan.places) - judged:
             self._tried[place] = _marks(place)
         return news
@@ -253,7 +255,7 @@ class Ingest:
         self._plan_version = commit.version
         return plan
 
-    def _load(self, kind: Kind, segments: list[Segment], plan: _Plan, result: JobResult) -> list[Segment]:
+    def _load(self, kind: RecordKind, segments: list[Segment], plan: _Plan, result: JobResult) -> list[Segment]:
         """Load the accepted segments of one kind, or find that it was done; returns those to enter into the ledger."""
         pinned = {stem: one.manifest for stem, one in plan.accepted.items() if one.manifest.kind is kind}
         loaded = loaded_before(self.lake, kind, plan.batch, pinned)
@@ -331,7 +333,7 @@ class Ingest:
             self._warn_of_unsigned(result)
         if not chains:
             folders = ", ".join(map(str, self.spools))
-            rejected = counts[Verdict.REJECTED.value]
+            rejected = counts[SegmentVerdict.REJECTED.value]
             result.warnings.append(
                 f"none of the segments in {folders} was accepted"
                 if rejected
@@ -426,7 +428,7 @@ def _vanished(stem: str, plan: _Plan) -> Segment:
     pinned = plan.accepted.get(stem)
     if pinned is None:
         raise LakeError(f"segment {stem} was stored, but the plan of batch {plan.batch} does not know it")
-    segment = Segment(pinned.place, pinned.manifest_sha256, pinned.manifest, verdict=Verdict.ACCEPTED)
+    segment = Segment(pinned.place, pinned.manifest_sha256, pinned.manifest, verdict=SegmentVerdict.ACCEPTED)
     segment.find(Finding.VANISHED)
     return segment
 

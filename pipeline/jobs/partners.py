@@ -33,7 +33,7 @@ from pipeline.jobs.returns import note_return, times_returned, unaccepted, write
 from pipeline.lake.day_state import done_inputs, inputs_by_day, note_done
 from pipeline.lake.table_log import LakeError
 from pipeline.lake.tables import Lake
-from pipeline.partners.extract_file import ExtractError, Verdict
+from pipeline.partners.extract_file import ExtractError, ExtractFault
 from pipeline.partners.folders import USAGE_FILE, PartnerFolders, day_and_step, keep
 from pipeline.partners.post import NotTakenError, hand_over
 from pipeline.partners.return_file import Return, ReturnedFile, read_return
@@ -55,7 +55,7 @@ RAW_BYTES: Final = 256 << 20
 """An extract may unpack to so much."""
 LATE_S: Final = 86_400.0
 """After so long a day is exchanged although our own records are not proved complete."""
-_ANEW: Final = frozenset({Verdict.DAMAGED.code, Verdict.MISSING_STEP.code})
+_ANEW: Final = frozenset({ExtractFault.DAMAGED.code, ExtractFault.MISSING_STEP.code})
 DELIVERIES: Final = 16
 """To so many partners files are handed over at once."""
 _Found = TypeVar("_Found")
@@ -240,12 +240,12 @@ class _Round:
             self._take_return(path, day)
             return
         if len(self.notes.extracts(day, self.partner.domain)) >= EXTRACTS_A_DAY:
-            raise ExtractError(Verdict.TOO_LARGE, f"{EXTRACTS_A_DAY} extracts of {day} have come already")
+            raise ExtractError(ExtractFault.TOO_LARGE, f"{EXTRACTS_A_DAY} extracts of {day} have come already")
         done = self._by_each_key(
             lambda key: exchange.import_extract(self.lake, path, self.of(day), peer_key=key, raw_bytes=RAW_BYTES)
         )
         if done.details["step"] != step:
-            raise ExtractError(Verdict.MALFORMED, f"{path.name} has {done.details['step']}")
+            raise ExtractError(ExtractFault.MALFORMED, f"{path.name} has {done.details['step']}")
         self._add(done)
 
     def _by_each_key(self, read: Callable[[KeyRecord], _Found]) -> _Found:
@@ -255,7 +255,7 @@ class _Round:
             try:
                 return read(key)
             except ExtractError as exc:
-                if exc.verdict is not Verdict.BAD_SIGNATURE:
+                if exc.verdict is not ExtractFault.BAD_SIGNATURE:
                     raise
             except SettingsError as exc:
                 if ": bad-signature: " not in exc.detail:

@@ -11,7 +11,7 @@ from pipeline.schemas import NODE_OWNER
 from pipeline.segments.declarations import declared_until
 from pipeline.segments.ledger import read_stretches
 from protofly.errors import SettingsError
-from protofly.records import Kind
+from protofly.records import RecordKind
 
 
 def proved_completeness(lake: LakeFiles, *, declared: Mapping[str, int] | None = None) -> dict[str, Completeness]:
@@ -32,7 +32,7 @@ def proved_completeness(lake: LakeFiles, *, declared: Mapping[str, int] | None =
     unknown = sorted(declared.keys() - {one.node for one in stretches})
     if unknown:
         raise SettingsError(f"nobody can vouch for {unknown[0]}: nothing that this node wrote is in the lake")
-    of_messages = [one for one in stretches if one.kind == Kind.MESSAGE.value]
+    of_messages = [one for one in stretches if one.kind == RecordKind.MESSAGE.value]
     entered = declared_until(lake)
     words = {node: max(each.get(node, 0) for each in (entered, declared)) for node in entered.keys() | declared.keys()}
     proved = completeness_of_nodes(of_messages, words)

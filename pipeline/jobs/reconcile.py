@@ -32,7 +32,7 @@ from pipeline.columns.side_records import ALL, BUCKET_US, DAY_US, FEW, Chosen, e
 from pipeline.columns.side_totals import BUCKET_COUNTS, PAIR
 from pipeline.core.case_classes import BLAMELESS, CASES
 from pipeline.core.completeness import GRACE_S, Completeness
-from pipeline.core.findings import Verdict
+from pipeline.core.findings import SegmentVerdict
 from pipeline.core.tolerance import Tolerance
 from pipeline.core.utc_days import end_us
 from pipeline.jobs.proofs import proved_completeness
@@ -68,7 +68,7 @@ from pipeline.transforms.reconcile import (
     judged,
     pair_counts,
 )
-from protofly.records import Kind
+from protofly.records import RecordKind
 
 APP: Final = "reconcile"
 PROOFS: Final = "reconcile-proofs"
@@ -262,7 +262,9 @@ def _accepted_segments(lake: Lake, days: Collection[str]) -> dict[tuple[str, int
     ]
     numbers = ("boot", "first_seq", "last_seq", "segno")
     rows = lake.read_files_small(SEGMENTS, files, ("node", "kind", "verdict", "min_ts_us", "max_ts_us", *numbers))
-    rows = rows.filter(pc.field("kind") == Kind.MESSAGE.value).filter(pc.field("verdict") == Verdict.ACCEPTED.value)
+    rows = rows.filter(pc.field("kind") == RecordKind.MESSAGE.value).filter(
+        pc.field("verdict") == SegmentVerdict.ACCEPTED.value
+    )
     rows = rows.filter(pc.field("max_ts_us") >= low_us).filter(pc.field("min_ts_us") < high_us)
     if not rows.num_rows:
         return {}

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from pipeline.columns.groups import column, from_zero, group_numbers, lengths_of, numbers, runs, words
 from pipeline.columns.side_records import DAY_US
-from pipeline.core.findings import Verdict
+from pipeline.core.findings import SegmentVerdict
 from pipeline.core.utc_days import end_us
 from pipeline.jobs.retention import kept_from
 from pipeline.lake.day_state import done_inputs, inputs_by_day, note_done
@@ -25,7 +25,7 @@ from pipeline.lake.worker_rows import Batches
 from pipeline.schemas import LONG, SEGMENTS, TEXT, Table, bronze_table
 from pipeline.schemas.columns import columns
 from pipeline.segments.content import SEGMENT_DAYS_MAX
-from protofly.records import Kind
+from protofly.records import RecordKind
 
 APP: Final = "audit"
 _SEGMENT: Final = ("node", "boot", "segno")
@@ -51,7 +51,7 @@ def wrong_segments(lake: Lake, *, is_full: bool = False) -> list[str]:
     changed = _Changed(lake, inputs, known)
     if not known or not changed.is_right():
         ledger = lake.read_small(SEGMENTS, _COLUMNS)
-        wrong = [line for kind in Kind for line in _wrong(lake, kind, ledger, None)]
+        wrong = [line for kind in RecordKind for line in _wrong(lake, kind, ledger, None)]
         if wrong:
             return wrong
     if inputs != known:
@@ -60,7 +60,7 @@ def wrong_segments(lake: Lake, *, is_full: bool = False) -> list[str]:
 
 
 def _tables(lake: Lake) -> dict[str, Table]:
-    tables = [SEGMENTS, *map(bronze_table, Kind)]
+    tables = [SEGMENTS, *map(bronze_table, RecordKind)]
     return {table.name: table for table in tables if lake.has(table)}
 
 
@@ -86,7 +86,7 @@ class _Changed:
         entered = self._parts(SEGMENTS)
         if not entered <= {file.partition["entered"] for file in self.lake.files(SEGMENTS)}:
             return False  # rows of the ledger have gone
-        for kind in filter(lambda one: self.lake.has(bronze_table(one)), Kind):
+        for kind in filter(lambda one: self.lake.has(bronze_table(one)), RecordKind):
             days = self._parts(bronze_table(kind))
             segments = self._segments(kind, entered, days)
             spans_us = zip(
@@ -107,7 +107,7 @@ class _Changed:
         changed = {name.rpartition("/")[2] for name in names if self.inputs.get(name) != self.known.get(name)}
         return {part for part in changed if part >= oldest}
 
-    def _segments(self, kind: Kind, entered: Collection[str], days: Collection[str]) -> pa.Table:
+    def _segments(self, kind: RecordKind, entered: Collection[str], days: Collection[str]) -> pa.Table:
         """Rows of the ledger: those of these partitions, and all that may have records of these days."""
         begins_us = sorted(end_us(day) - DAY_US for day in days)
         files = [
@@ -120,7 +120,7 @@ class _Changed:
             )
         ]
         rows = self.lake.read_files_small(SEGMENTS, files, (*_COLUMNS, "entered"))
-        rows = rows.filter(pc.field("kind") == kind.value).filter(pc.field("verdict") == Verdict.ACCEPTED.value)
+        rows = rows.filter(pc.field("kind") == kind.value).filter(pc.field("verdict") == SegmentVerdict.ACCEPTED.value)
         is_near = pc.is_in(rows.column("entered"), pa.array(sorted(entered), pa.string()))
         for begin_us in begins_us:
             on_day = pc.and_(
@@ -136,7 +136,7 @@ def _day(number: int) -> str:
 
 
 def _wrong(
-    lake: Lake, kind: Kind, ledger: pa.Table, days: Collection[str] | None, *, strangers_of: Collection[str] = ()
+    lake: Lake, kind: RecordKind, ledger: pa.Table, days: Collection[str] | None, *, strangers_of: Collection[str] = ()
 ) -> list[str]:
     """Segments of a kind of which the ledger says something else than is stored.
 
@@ -152,7 +152,7 @@ def _wrong(
         return []
     kept = kept_from(lake)
     kept_us = end_us(kept) - DAY_US if kept else 0
-    said = ledger.filter(pc.field("kind") == kind.value).filter(pc.field("verdict") == Verdict.ACCEPTED.value)
+    said = ledger.filter(pc.field("kind") == kind.value).filter(pc.field("verdict") == SegmentVerdict.ACCEPTED.value)
     said = said.select([*_SEGMENT, "rows_good", "min_ts_us"])
     counted = lake.read_in_workers(table, columns=_COUNTED, partitions=days).then(_count).frame(_COUNTS).toArrow()
     if days is not None:

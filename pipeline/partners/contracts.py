@@ -9,7 +9,7 @@ import msgspec
 
 from pipeline.partners.bill_file import Bill
 from pipeline.partners.bill_return_file import BillReturn
-from pipeline.partners.extract_file import Entry, Header, Total
+from pipeline.partners.extract_file import ExtractEntry, Header, Total
 from pipeline.partners.return_file import Return
 from pipeline.partners.usage_file import UsageReport
 from protofly.block_list import BlockList
@@ -21,7 +21,7 @@ _FILES: Final[dict[str, type]] = {
     "segment-manifest": SegmentManifest,
     "extract-header": Header,
     "extract-total": Total,
-    "extract-record": Entry,
+    "extract-record": ExtractEntry,
     "usage-report": UsageReport,
     "return": Return,
     "bill": Bill,

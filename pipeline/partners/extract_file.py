@@ -12,7 +12,7 @@ author's records of what went to the reader, `in` of what came from there.
 
 Such a file may contain anything. Nothing in it becomes a path, nothing is decoded before the
 signature holds, sizes are checked before bytes are read, rows must be sorted so that none can come twice; and what
-does not fit is refused as a whole, with a `Verdict`.
+does not fit is refused as a whole, with a `ExtractFault`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _SIGNATURE_CHARS: Final = 86
 _LEVEL: Final = 3
 
 
-class Verdict(Enum):
+class ExtractFault(Enum):
     """Why an extract is refused: code, and what to do."""
 
     UNREADABLE = "unreadable", "name the file itself"
@@ -84,7 +84,7 @@ class ExtractError(Exception):
         detail: What exactly, for people.
     """
 
-    def __init__(self, verdict: Verdict, detail: str) -> None:
+    def __init__(self, verdict: ExtractFault, detail: str) -> None:
         super().__init__(f"{verdict.code}: {detail}; {verdict.advice}")
         self.verdict = verdict
         self.detail = detail
@@ -120,7 +120,7 @@ class Total(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
         return self.role, self.bucket_us
 
 
-class Entry(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class ExtractEntry(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One record; see `schemas.SIDE_RECORD`."""
 
     role: Literal["out", "in"]
@@ -140,8 +140,8 @@ class Entry(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
         return self.role, self.msg_id, self.node, self.boot, self.seq
 
 
-Row: TypeAlias = Total | Entry
-ROW_TYPES: Final[dict[Step, type[Row]]] = {"totals": Total, "details": Entry}
+Row: TypeAlias = Total | ExtractEntry
+ROW_TYPES: Final[dict[Step, type[Row]]] = {"totals": Total, "details": ExtractEntry}
 
 
 class Header(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -198,7 +198,7 @@ def write_extract(path: Path, header: Header, rows: Iterable[Row], key: SigningK
         body_bytes = body.seek(0, os.SEEK_END)
         body.seek(0)
         if body_bytes > BODY_BYTES or raw_bytes > RAW_BYTES:
-            raise ExtractError(Verdict.TOO_LARGE, f"{body_bytes:,} bytes; nobody reads more than {BODY_BYTES:,}")
+            raise ExtractError(ExtractFault.TOO_LARGE, f"{body_bytes:,} bytes; nobody reads more than {BODY_BYTES:,}")
         header = msgspec.structs.replace(
             header,
             rows=count,
@@ -224,7 +224,7 @@ def _write_body(body: BinaryIO, rows: Iterable[Row]) -> tuple[int, int]:
     with zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).stream_writer(body, closefd=False) as writer:
         for row in rows:
             if row.order <= last:
-                raise ExtractError(Verdict.OUT_OF_ORDER, f"row {count + 1} does not come after the one before it")
+                raise ExtractError(ExtractFault.OUT_OF_ORDER, f"row {count + 1} does not come after the one before it")
             last = row.order
             line = msgspec.json.encode(row) + b"\n"
             writer.write(line)
@@ -253,44 +253,44 @@ def _opened(path: Path) -> Iterator[BufferedReader]:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as exc:
-        raise ExtractError(Verdict.UNREADABLE, f"{path}: {exc.strerror}") from exc
+        raise ExtractError(ExtractFault.UNREADABLE, f"{path}: {exc.strerror}") from exc
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
-        raise ExtractError(Verdict.UNREADABLE, f"{path} is no regular file")
+        raise ExtractError(ExtractFault.UNREADABLE, f"{path} is no regular file")
     with os.fdopen(descriptor, "rb") as file:
         if status.st_size > len(MAGIC) + HEADER_BYTES + BODY_BYTES:
-            raise ExtractError(Verdict.TOO_LARGE, f"{status.st_size:,} bytes; at most {BODY_BYTES:,} are read")
+            raise ExtractError(ExtractFault.TOO_LARGE, f"{status.st_size:,} bytes; at most {BODY_BYTES:,} are read")
         yield file
 
 
 def _read_header(file: BufferedReader, expected: Expected) -> tuple[Header, bytes]:
     if file.read(len(MAGIC)) != MAGIC:
-        raise ExtractError(Verdict.NOT_AN_EXTRACT, "it does not begin as one")
+        raise ExtractError(ExtractFault.NOT_AN_EXTRACT, "it does not begin as one")
     line = file.readline(HEADER_BYTES)
     signature = file.readline(_SIGNATURE_CHARS + 1)
     if not line.endswith(b"\n") or not signature.endswith(b"\n"):
-        raise ExtractError(Verdict.MALFORMED, "the header or its signature has no end")
+        raise ExtractError(ExtractFault.MALFORMED, "the header or its signature has no end")
     signed = MAGIC + line
     if not verify_signature(expected.key, _signature(signature[:-1]), signed):
-        raise ExtractError(Verdict.BAD_SIGNATURE, f"not signed by the key that was given for {expected.domain}")
+        raise ExtractError(ExtractFault.BAD_SIGNATURE, f"not signed by the key that was given for {expected.domain}")
     try:
         header = msgspec.json.decode(line, type=Header)
         datetime.strptime(header.day, "%Y-%m-%d").replace(tzinfo=UTC)
     except (ValueError, RecursionError) as exc:
-        raise ExtractError(Verdict.MALFORMED, f"header: {exc}") from exc
+        raise ExtractError(ExtractFault.MALFORMED, f"header: {exc}") from exc
     if (header.domain, header.peer) != (expected.domain, expected.peer):
         raise ExtractError(
-            Verdict.WRONG_DOMAIN,
+            ExtractFault.WRONG_DOMAIN,
             f"of {header.domain} for {header.peer}, expected of {expected.domain} for {expected.peer}",
         )
     if header.raw_bytes > expected.raw_bytes:
-        raise ExtractError(Verdict.TOO_LARGE, f"it unpacks to {header.raw_bytes:,} bytes, more than is taken here")
+        raise ExtractError(ExtractFault.TOO_LARGE, f"it unpacks to {header.raw_bytes:,} bytes, more than is taken here")
     begin = len(signed) + len(signature)
     if os.fstat(file.fileno()).st_size - begin != header.body_bytes:
-        raise ExtractError(Verdict.DAMAGED, f"the body is not {header.body_bytes:,} bytes long")
+        raise ExtractError(ExtractFault.DAMAGED, f"the body is not {header.body_bytes:,} bytes long")
     if hashlib.file_digest(file, "sha256").hexdigest() != header.body_sha256:
-        raise ExtractError(Verdict.DAMAGED, "the body has another hash than the signed one")
+        raise ExtractError(ExtractFault.DAMAGED, "the body has another hash than the signed one")
     file.seek(begin)
     return header, signed
 
@@ -310,14 +310,14 @@ def _read_rows(file: BinaryIO, header: Header) -> Iterator[Row]:
         try:
             row = decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-            raise ExtractError(Verdict.MALFORMED, f"row {count + 1}: {exc}") from exc
+            raise ExtractError(ExtractFault.MALFORMED, f"row {count + 1}: {exc}") from exc
         if row.order <= last:
-            raise ExtractError(Verdict.OUT_OF_ORDER, f"row {count + 1} does not come after the one before it")
+            raise ExtractError(ExtractFault.OUT_OF_ORDER, f"row {count + 1} does not come after the one before it")
         last = row.order
         count += 1
         yield row
     if count != header.rows:
-        raise ExtractError(Verdict.MALFORMED, f"{count:,} rows, the header says {header.rows:,}")
+        raise ExtractError(ExtractFault.MALFORMED, f"{count:,} rows, the header says {header.rows:,}")
 
 
 def _unpacked(file: BinaryIO) -> Iterator[bytes]:
@@ -327,7 +327,7 @@ def _unpacked(file: BinaryIO) -> Iterator[bytes]:
             while chunk := reader.read(_CHUNK):
                 yield chunk
     except zstandard.ZstdError as exc:
-        raise ExtractError(Verdict.MALFORMED, f"body: {exc}") from exc
+        raise ExtractError(ExtractFault.MALFORMED, f"body: {exc}") from exc
 
 
 def _lines(file: BinaryIO, raw_bytes: int) -> Iterator[bytes]:
@@ -336,10 +336,12 @@ def _lines(file: BinaryIO, raw_bytes: int) -> Iterator[bytes]:
     for chunk in _unpacked(file):
         seen += len(chunk)
         if seen > raw_bytes:
-            raise ExtractError(Verdict.TOO_LARGE, f"the body unpacks to more than the {raw_bytes:,} bytes it claims")
+            raise ExtractError(
+                ExtractFault.TOO_LARGE, f"the body unpacks to more than the {raw_bytes:,} bytes it claims"
+            )
         *lines, rest = (rest + chunk).split(b"\n")
         if max(map(len, [*lines, rest])) > LINE_BYTES:
-            raise ExtractError(Verdict.MALFORMED, f"a row is longer than {LINE_BYTES} bytes")
+            raise ExtractError(ExtractFault.MALFORMED, f"a row is longer than {LINE_BYTES} bytes")
         yield from lines
     if rest or seen != raw_bytes:
-        raise ExtractError(Verdict.MALFORMED, "the body does not end where it should")
+        raise ExtractError(ExtractFault.MALFORMED, "the body does not end where it should")

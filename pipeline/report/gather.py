@@ -16,7 +16,7 @@ from pipeline.columns.groups import column, group_numbers, numbers, starts_of, w
 from pipeline.columns.report_sums import STUBS, TRAFFIC
 from pipeline.columns.usual import HOUR_US, alarm_level, hour_of_week
 from pipeline.core.completeness import completeness_of_nodes
-from pipeline.core.findings import Verdict
+from pipeline.core.findings import SegmentVerdict
 from pipeline.core.stretches import in_order, stretch_of
 from pipeline.core.utc_days import moment
 from pipeline.lake.worker_rows import WorkerRows
@@ -54,10 +54,10 @@ from pipeline.schemas import (
     Table,
 )
 from pipeline.segments.declarations import declared_until
-from protofly.records import Kind
+from protofly.records import RecordKind
 
 _SEVERITIES: Final = ("severe", "warning")
-_TAKEN: Final = frozenset({Verdict.ACCEPTED.value, Verdict.COPY.value})
+_TAKEN: Final = frozenset({SegmentVerdict.ACCEPTED.value, SegmentVerdict.COPY.value})
 
 
 class ReadableLake(Protocol):
@@ -134,7 +134,7 @@ class _Gathering:
 
     def _held_by(self) -> str:
         """Which node's proof ends first."""
-        rows = [row for row in self._rows(SEGMENT_STRETCH) if row["kind"] == Kind.MESSAGE.value]
+        rows = [row for row in self._rows(SEGMENT_STRETCH) if row["kind"] == RecordKind.MESSAGE.value]
         proved = completeness_of_nodes(sorted(map(stretch_of, rows), key=in_order), declared_until(self._lake))
         if not proved:
             return ""

@@ -88,7 +88,7 @@ from pipeline.schemas.settlement import (
     TRAFFIC_QUARTER_HOURLY,
     USAGE_NAMED,
 )
-from protofly.records import Kind
+from protofly.records import RecordKind
 
 __all__ = [
     "ADMIN_EVENT",
@@ -219,18 +219,18 @@ def _all_in(log: str) -> Table:
     return Table(log, StructType([StructField(WHICH, TEXT), *fields.values()]), (WHICH, *sharing[0].partition))
 
 
-RECORD_SCHEMAS: dict[Kind, StructType] = {
-    Kind.MESSAGE: MESSAGE_RECORD,
-    Kind.DECISION: DECISION_RECORD,
-    Kind.STUB: STUB_EVENT,
-    Kind.LINK: LINK_EVENT,
-    Kind.SESSION: SESSION_EVENT,
-    Kind.POLICY: POLICY_EVENT,
-    Kind.ADMIN: ADMIN_EVENT,
+RECORD_SCHEMAS: dict[RecordKind, StructType] = {
+    RecordKind.MESSAGE: MESSAGE_RECORD,
+    RecordKind.DECISION: DECISION_RECORD,
+    RecordKind.STUB: STUB_EVENT,
+    RecordKind.LINK: LINK_EVENT,
+    RecordKind.SESSION: SESSION_EVENT,
+    RecordKind.POLICY: POLICY_EVENT,
+    RecordKind.ADMIN: ADMIN_EVENT,
 }
 """Members of the lines of each kind."""
 
 
-def bronze_table(kind: Kind) -> Table:
+def bronze_table(kind: RecordKind) -> Table:
     """Where good records of a kind belong."""
     return TABLES[f"bronze_{kind.value}"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from pipeline.core.completeness import GRACE_S
-from pipeline.core.findings import GONE, SIGNATURE_FINDINGS, Finding, Verdict
+from pipeline.core.findings import GONE, SIGNATURE_FINDINGS, Finding, SegmentVerdict
 from pipeline.core.stretches import Accepted
 from pipeline.segments.spool import Segment, moment
 from protofly.records import SegmentManifest
@@ -103,7 +103,7 @@ class SegmentChains:
 
     def _judge(self, segment: Segment) -> None:
         manifest = segment.manifest
-        segment.verdict = Verdict.REJECTED
+        segment.verdict = SegmentVerdict.REJECTED
         is_gone = not GONE.isdisjoint(segment.findings)
         if manifest is None or (segment.is_fatal and not is_gone):
             return
@@ -112,7 +112,7 @@ class SegmentChains:
         if same is not None and same.sha256 == manifest.sha256:
             segment.findings = [finding for finding in segment.findings if finding not in GONE]
             segment.find(Finding.COPY)
-            segment.verdict = Verdict.COPY
+            segment.verdict = SegmentVerdict.COPY
             return
         if is_gone:
             return
@@ -128,7 +128,7 @@ class SegmentChains:
         _compare_clocks(segment, manifest, before, behind)
         if before is None and behind is None and (manifest.segno > 1 or manifest.prev_sha256):
             segment.find(Finding.FIRST)
-        segment.verdict = Verdict.ACCEPTED
+        segment.verdict = SegmentVerdict.ACCEPTED
         chain.add(manifest)
 
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.core.findings import Verdict
+from pipeline.core.findings import SegmentVerdict
 from pipeline.core.stretches import ENTRY, Accepted, Stretches, stretch_of
 from pipeline.lake.lake_files import LakeFiles
 from pipeline.lake.table_log import DataFile
@@ -61,7 +61,7 @@ class Known:
     @property
     def is_settled(self) -> bool:
         """True if nothing can change any more, as long as the manifest stays what it is."""
-        return self.verdict != Verdict.REJECTED.value
+        return self.verdict != SegmentVerdict.REJECTED.value
 
     def says_the_same_as(self, segment: Segment) -> bool:
         """True if a new row would say nothing new."""
@@ -162,7 +162,7 @@ class Ledger:
         files = [file for file in self._settled_files() if _has_number(file, numbers)]
         rows = self._lake.read_files_small(SEGMENTS, files, _CHAIN_COLUMNS)
         rows = rows.filter(pc.is_in(rows.column("segno"), segnos))
-        rows = rows.filter(pc.equal(rows.column("verdict"), Verdict.ACCEPTED.value))
+        rows = rows.filter(pc.equal(rows.column("verdict"), SegmentVerdict.ACCEPTED.value))
         return [
             (row["node"], row["kind"], Accepted(*(row[name] for name in _ACCEPTED)))
             for row in rows.to_pylist()
@@ -182,7 +182,7 @@ class Ledger:
         """
         schema = to_arrow_schema(SEGMENTS.schema)
         rows = [
-            segment.row(batch) | {"entered": REJECTED if segment.verdict is Verdict.REJECTED else day}
+            segment.row(batch) | {"entered": REJECTED if segment.verdict is SegmentVerdict.REJECTED else day}
             for segment in segments
         ]
         added = [pa.Table.from_pylist(rows, schema)]
@@ -209,7 +209,7 @@ class Ledger:
             Change("replace_files", files=tuple(rewritten), txn=(APP_ID, batch), meta={"batch": batch}),
         )
         stretches = self.stretches()
-        stretches.enter(row for row in rows if row["verdict"] != Verdict.COPY.value)
+        stretches.enter(row for row in rows if row["verdict"] != SegmentVerdict.COPY.value)
         _write_stretches(self._lake, stretches, batch)
         return commit
 

@@ -23,7 +23,7 @@ from pipeline.segments.part_files import PartFile
 from pipeline.segments.rows import DAY
 from pipeline.segments.spool import Place, Segment
 from pipeline.segments.tasks import Loading, Refusal, Report, Work, run_tasks
-from protofly.records import Kind, SegmentManifest
+from protofly.records import RecordKind, SegmentManifest
 
 
 class ChangedError(Exception):
@@ -50,7 +50,7 @@ class Loaded:
     commits: tuple[Commit, ...] = ()
 
 
-def loaded_before(lake: Lake, kind: Kind, batch: int, pinned: Mapping[str, SegmentManifest]) -> Loaded | None:
+def loaded_before(lake: Lake, kind: RecordKind, batch: int, pinned: Mapping[str, SegmentManifest]) -> Loaded | None:
     """What an earlier run has committed of this batch before it ended; None when it did not come that far.
 
     Args:
@@ -72,7 +72,7 @@ def loaded_before(lake: Lake, kind: Kind, batch: int, pinned: Mapping[str, Segme
     return Loaded(found)
 
 
-def _rows_of_batch(lake: Lake, table: Table, batch: int, kind: Kind) -> Counter[tuple[str, int, int]]:
+def _rows_of_batch(lake: Lake, table: Table, batch: int, kind: RecordKind) -> Counter[tuple[str, int, int]]:
     files = [file for file in lake.files(table) if file.may_have("batch", batch, batch)]
     names = ["node", "boot", "segno"]
     rows = lake.read_files_small(table, files, [*names, "batch", *(["kind"] if table is QUARANTINE else [])])
@@ -83,7 +83,7 @@ def _rows_of_batch(lake: Lake, table: Table, batch: int, kind: Kind) -> Counter[
     return Counter({tuple(row[name] for name in names): row["count_all"] for row in counted})
 
 
-def load(lake: Lake, kind: Kind, segments: Sequence[Segment], batch: int) -> Loaded:
+def load(lake: Lake, kind: RecordKind, segments: Sequence[Segment], batch: int) -> Loaded:
     """Read the lines of verified segments and commit their rows.
 
     Raises:
@@ -120,7 +120,7 @@ def load(lake: Lake, kind: Kind, segments: Sequence[Segment], batch: int) -> Loa
     return Loaded({**rows, **empty}, commits)
 
 
-def _app_id(kind: Kind) -> str:
+def _app_id(kind: RecordKind) -> str:
     return f"ingest-{kind.value}"
 
 
@@ -137,7 +137,7 @@ def _records(segment: Segment) -> int:
     return segment.manifest.records if segment.manifest is not None else 0
 
 
-def _commit(lake: Lake, kind: Kind, report: Report, batch: int) -> tuple[Commit, ...]:
+def _commit(lake: Lake, kind: RecordKind, report: Report, batch: int) -> tuple[Commit, ...]:
     """Quarantine first: once bronze has the batch, all of it is done but the ledger."""
     txn = (_app_id(kind), batch)
     meta = {"batch": batch}

@@ -24,7 +24,7 @@ from pipeline.segments.claims import Claims
 from pipeline.segments.line_members import FACTS, IDS, id_bytes
 from pipeline.segments.record_lines import NOT_A_RECORD, OTHER_VERSION
 from pipeline.segments.spool import CLOCK_SLACK_US, TIME_MAX_US, TIME_MIN_US
-from protofly.records import RECORD_TYPES, Kind
+from protofly.records import RECORD_TYPES, RecordKind
 
 REPEATED: Final = "repeated"
 _MEASURES: Final = ("attempt", "size_in", "size_wire", "d_policy_us", "d_stub_us", "d_peer_us", "d_total_us", "fuel")
@@ -61,7 +61,7 @@ class Judgement:
     bad: dict[int, Severity] = field(default_factory=dict)
 
 
-def judge(kind: Kind, members: Members, claims: Claims) -> Judgement:
+def judge(kind: RecordKind, members: Members, claims: Claims) -> Judgement:
     """Find everything that is wrong with the next records of some segments.
 
     A number that is not above those of the good records before it in its segment is `repeated`.
@@ -92,13 +92,13 @@ def _blame(judgement: Judgement, place: int, name: str, severity: Severity) -> N
         judgement.bad[place] = max(severity, judgement.bad.get(place, severity))
 
 
-def reasons(kind: Kind) -> list[str]:
+def reasons(kind: RecordKind) -> list[str]:
     """Everything that may be wrong with a line of a kind."""
     return [NOT_A_RECORD, REPEATED, *(rule.name for rule in record_rules(kind))]
 
 
 @cache
-def record_rules(kind: Kind) -> tuple[Rule, ...]:
+def record_rules(kind: RecordKind) -> tuple[Rule, ...]:
     """Rules for records of a kind beside the manifest of their segment.
 
     What must be there and which words are possible is taken from the record's own class.
@@ -121,11 +121,11 @@ def record_rules(kind: Kind) -> tuple[Rule, ...]:
             severe.append((f"word:{member.name}", partial(_is_no_word, member.name, pa.array(words))))
         if member.name == FACTS:
             severe.append((f"object:{FACTS}", _has_odd_facts))
-    if kind is Kind.MESSAGE:
+    if kind is RecordKind.MESSAGE:
         severe += [(f"hex:{name}", partial(_is_no_id, name)) for name in IDS]
         severe.append(("negative", _is_negative))
     rules = [Rule(name, Severity.SEVERE, broken) for name, broken in severe]
-    if kind is Kind.MESSAGE:
+    if kind is RecordKind.MESSAGE:
         rules.append(Rule("own-domain", Severity.WARNING, _is_own_domain))
     return tuple(rules)
 

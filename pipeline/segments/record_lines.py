@@ -28,7 +28,7 @@ from pipeline.schemas import RECORD_SCHEMAS
 from pipeline.segments.line_members import IDS, OddColumnError, member_of
 from protofly.record_blocks import Block, Column
 from protofly.record_segments import LINES_VERSION
-from protofly.records import Kind
+from protofly.records import RecordKind
 
 NOT_A_RECORD: Final = "not-a-record"
 OTHER_VERSION: Final = "schema"
@@ -75,9 +75,9 @@ class LineDecoder:
     A member may be absent, and a word any word: that is left to `pipeline.segments.quality`, which has a name for each.
     """
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: RecordKind) -> None:
         fields = RECORD_SCHEMAS[kind].fields
-        ids = IDS if kind is Kind.MESSAGE else ()
+        ids = IDS if kind is RecordKind.MESSAGE else ()
         self._members = {field.name: member_of(field.name, field.dataType, is_id=field.name in ids) for field in fields}
         self._plain = self._decoder([(name, *member.plain) for name, member in self._members.items()])
         self._quick: msgspec.json.Decoder[Any] | None = None

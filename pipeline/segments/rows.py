@@ -26,7 +26,7 @@ from pipeline.segments.line_members import IDS, id_bytes, ids_column
 from pipeline.segments.quality import Judgement, judge
 from pipeline.segments.record_lines import Columns, LineDecoder, Piece
 from protofly.record_blocks import Block
-from protofly.records import Kind, SegmentManifest
+from protofly.records import RecordKind, SegmentManifest
 
 UNIT_BYTES: Final = 8 << 20
 UNIT_LINES: Final = 1 << 15
@@ -108,7 +108,7 @@ class SegmentReader:
         batch: Number of the batch that the rows come with.
     """
 
-    def __init__(self, kind: Kind, manifests: Sequence[SegmentManifest] = (), *, batch: int = 0) -> None:
+    def __init__(self, kind: RecordKind, manifests: Sequence[SegmentManifest] = (), *, batch: int = 0) -> None:
         self._kind = kind
         self._batch = batch
         self._decoder = LineDecoder(kind)
@@ -168,7 +168,7 @@ class SegmentReader:
         columns["batch"] = pa.array(np.full(len(kept), self._batch, np.int64))
         if not kept.all():
             columns = {name: without(column, pa.array(kept)) for name, column in columns.items()}
-        if self._kind is Kind.MESSAGE:
+        if self._kind is RecordKind.MESSAGE:
             columns["our_domain"], columns["peer_domain"] = _whose(columns)
             columns |= {name: _ids(columns[name]) for name in IDS}
         return pa.table({name: columns[name] for name in self._good.names})

@@ -28,7 +28,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pipeline.core.findings import SIGNATURE_FINDINGS, Finding, Severity, Verdict
+from pipeline.core.findings import SIGNATURE_FINDINGS, Finding, SegmentVerdict, Severity
 from pipeline.lake import storage
 from pipeline.lake.store_path import Location, StorePath, location
 from pipeline.segments.content import MACHINE_ERRORS, ContentError, check_file, contents_of, failure, trace
@@ -106,7 +106,7 @@ class Segment:
     findings: list[Finding] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     is_strict: bool = False
-    verdict: Verdict = Verdict.REJECTED
+    verdict: SegmentVerdict = SegmentVerdict.REJECTED
     rows_good: int = 0
     rows_quarantined: int = 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from pipeline.core.findings import Finding, Severity, Verdict
+from pipeline.core.findings import Finding, SegmentVerdict, Severity
 from pipeline.segments.spool import Segment
 
 LINES: Final = 20
@@ -20,7 +20,7 @@ class FindingSummary:
     """
 
     def __init__(self) -> None:
-        self._groups: dict[tuple[str, str, Verdict, Finding], tuple[Segment, int]] = {}
+        self._groups: dict[tuple[str, str, SegmentVerdict, Finding], tuple[Segment, int]] = {}
 
     def add(self, segments: Iterable[Segment]) -> None:
         """Take in what became of these."""
@@ -43,11 +43,11 @@ class FindingSummary:
         return lines
 
 
-def _line(node: str, kind: str, verdict: Verdict, finding: Finding, first: Segment, count: int) -> str:
+def _line(node: str, kind: str, verdict: SegmentVerdict, finding: Finding, first: Segment, count: int) -> str:
     many = f"{count:,} {kind} segments" if count > 1 else f"{kind} segment".strip()
     where = f"first: {first.place.path}" if count > 1 else first.place.path
     remark = f" ({first.remarks[0]})" if first.remarks and count == 1 else ""
-    became = "rejected," if verdict is Verdict.REJECTED else f"{verdict.value}, but"
+    became = "rejected," if verdict is SegmentVerdict.REJECTED else f"{verdict.value}, but"
     who = f"{node}: " if node else ""
     return f"{who}{many} {became} {finding.code}: {finding.meaning}{remark}; {finding.advice} [{where}]"
 

@@ -23,7 +23,7 @@ from pipeline.segments.content import MACHINE_ERRORS, SEGMENT_DAYS_MAX, ContentE
 from pipeline.segments.part_files import PartFile, PartFiles
 from pipeline.segments.rows import Rows, SegmentReader, stored_schema
 from pipeline.segments.spool import Place, verified_content
-from protofly.records import Kind, SegmentManifest
+from protofly.records import RecordKind, SegmentManifest
 
 _log = logging.getLogger(__name__)
 SHARE_BYTES: Final = 64 << 20
@@ -49,7 +49,7 @@ class Loading:
         batch: Number that the rows get.
     """
 
-    kind: Kind
+    kind: RecordKind
     good: Location
     bad: Location
     batch: int = 0

@@ -17,7 +17,7 @@ from pipeline.jobs.proofs import proved_completeness
 from pipeline.lake.lake_files import LakeFiles
 from pipeline.schemas import RECON_PAIR, STATEMENT_DAILY, TABLES
 from pipeline.segments.ledger import read_stretches
-from protofly.records import Kind
+from protofly.records import RecordKind
 
 _DAY_S: Final = 86_400
 _AGES: Final = (("today", 0), ("1d", 1), ("2d-6d", 2), ("7d", 7))
@@ -57,7 +57,7 @@ def measure(lake: LakeFiles, metrics: Metrics, *, now: float) -> None:
     """Look at the lake, from tables that are small. Raises LakeError."""
     newest = Counted[str]()
     for one in read_stretches(lake):
-        if one.kind == Kind.MESSAGE.value:
+        if one.kind == RecordKind.MESSAGE.value:
             newest[one.node] = max(newest[one.node], one.newest_closed_us)
     _set_all(
         metrics,

@@ -58,7 +58,7 @@ _THURSDAY: Final = 4  # 1 January 1970, Sunday being 0
 _YEAR_10000_SECONDS: Final = 253_402_300_800
 
 
-class Kind(Enum):
+class AttributeKind(Enum):
     """The kind of an attribute's value, and therefore which operators and parameters it takes."""
 
     DOMAIN = "a domain"
@@ -80,7 +80,7 @@ class Attribute(NamedTuple):
     """
 
     name: str
-    kind: Kind
+    kind: AttributeKind
     read: Callable[[Facts], Value]
     is_fixed: bool = False
     varies: bool = False
@@ -235,37 +235,39 @@ def _weekday(facts: Facts) -> int | None:
 ATTRIBUTES: Final[dict[str, Attribute]] = {
     attribute.name: attribute
     for attribute in (
-        Attribute("hook", Kind.WORD, lambda facts: facts.hook, is_fixed=True),
-        Attribute("srcSPDomain", Kind.DOMAIN, lambda facts: _domain(facts.from_domain), is_fixed=True),
-        Attribute("dstSPDomain", Kind.DOMAIN, lambda facts: _domain(facts.to_domain), is_fixed=True),
-        Attribute("linkDomain", Kind.DOMAIN, _link_domain, is_fixed=True),
-        Attribute("linkClass", Kind.WORD, _link_class),
-        Attribute("srcScheme", Kind.WORD, lambda facts: _scheme(facts.message.from_)),
-        Attribute("dstScheme", Kind.WORD, lambda facts: _scheme(facts.message.to)),
-        Attribute("dstStatus", Kind.WORD, _recipient_status, varies=True),
-        Attribute("dstPresence", Kind.WORD, _recipient_presence, varies=True),
-        Attribute("msgFrom", Kind.ADDRESS, lambda facts: _address(facts.message.from_)),
-        Attribute("msgTo", Kind.ADDRESS, lambda facts: _address(facts.message.to)),
-        Attribute("actionType", Kind.WORD, lambda facts: TYPE_ALIASES.get(facts.message.type, facts.message.type)),
-        Attribute("msgType", Kind.TEXTS, _message_types),
-        Attribute("msgId", Kind.TEXT, _message_id, varies=True),
-        Attribute("class", Kind.TEXT, _delivery_class),
-        Attribute("resource", Kind.TEXT, lambda facts: _json_text(facts.message.resource)),
-        Attribute("size", Kind.NUMBER, lambda facts: facts.size_bytes, varies=True),
-        Attribute("viaLength", Kind.NUMBER, lambda facts: facts.via_length),
-        Attribute("auth", Kind.FLAG, lambda facts: facts.auth is True),
-        Attribute("identity.verified", Kind.FLAG, lambda facts: facts.identity_verified),
-        Attribute("identity.user", Kind.TEXT, _identity_user),
-        Attribute("identity.issuer", Kind.TEXT, _identity_issuer),
-        Attribute("identity.groups", Kind.TEXTS, _identity_groups),
-        Attribute("srcUsername", Kind.TEXT, _identity_user),
-        Attribute("srcIDP", Kind.TEXT, _identity_issuer),
-        Attribute("srcIDPDomain", Kind.DOMAIN, _identity_domain),
-        Attribute("session.roles", Kind.TEXTS, lambda facts: roles_in(facts.session_roles)),
-        Attribute("session.class", Kind.WORD, lambda facts: class_in(facts.session_roles)),
-        Attribute("time", Kind.TIME, _time_of_day, varies=True),
-        Attribute("date", Kind.DATE, _date_ordinal, varies=True),
-        Attribute("weekday", Kind.WEEKDAY, _weekday, varies=True),
+        Attribute("hook", AttributeKind.WORD, lambda facts: facts.hook, is_fixed=True),
+        Attribute("srcSPDomain", AttributeKind.DOMAIN, lambda facts: _domain(facts.from_domain), is_fixed=True),
+        Attribute("dstSPDomain", AttributeKind.DOMAIN, lambda facts: _domain(facts.to_domain), is_fixed=True),
+        Attribute("linkDomain", AttributeKind.DOMAIN, _link_domain, is_fixed=True),
+        Attribute("linkClass", AttributeKind.WORD, _link_class),
+        Attribute("srcScheme", AttributeKind.WORD, lambda facts: _scheme(facts.message.from_)),
+        Attribute("dstScheme", AttributeKind.WORD, lambda facts: _scheme(facts.message.to)),
+        Attribute("dstStatus", AttributeKind.WORD, _recipient_status, varies=True),
+        Attribute("dstPresence", AttributeKind.WORD, _recipient_presence, varies=True),
+        Attribute("msgFrom", AttributeKind.ADDRESS, lambda facts: _address(facts.message.from_)),
+        Attribute("msgTo", AttributeKind.ADDRESS, lambda facts: _address(facts.message.to)),
+        Attribute(
+            "actionType", AttributeKind.WORD, lambda facts: TYPE_ALIASES.get(facts.message.type, facts.message.type)
+        ),
+        Attribute("msgType", AttributeKind.TEXTS, _message_types),
+        Attribute("msgId", AttributeKind.TEXT, _message_id, varies=True),
+        Attribute("class", AttributeKind.TEXT, _delivery_class),
+        Attribute("resource", AttributeKind.TEXT, lambda facts: _json_text(facts.message.resource)),
+        Attribute("size", AttributeKind.NUMBER, lambda facts: facts.size_bytes, varies=True),
+        Attribute("viaLength", AttributeKind.NUMBER, lambda facts: facts.via_length),
+        Attribute("auth", AttributeKind.FLAG, lambda facts: facts.auth is True),
+        Attribute("identity.verified", AttributeKind.FLAG, lambda facts: facts.identity_verified),
+        Attribute("identity.user", AttributeKind.TEXT, _identity_user),
+        Attribute("identity.issuer", AttributeKind.TEXT, _identity_issuer),
+        Attribute("identity.groups", AttributeKind.TEXTS, _identity_groups),
+        Attribute("srcUsername", AttributeKind.TEXT, _identity_user),
+        Attribute("srcIDP", AttributeKind.TEXT, _identity_issuer),
+        Attribute("srcIDPDomain", AttributeKind.DOMAIN, _identity_domain),
+        Attribute("session.roles", AttributeKind.TEXTS, lambda facts: roles_in(facts.session_roles)),
+        Attribute("session.class", AttributeKind.WORD, lambda facts: class_in(facts.session_roles)),
+        Attribute("time", AttributeKind.TIME, _time_of_day, varies=True),
+        Attribute("date", AttributeKind.DATE, _date_ordinal, varies=True),
+        Attribute("weekday", AttributeKind.WEEKDAY, _weekday, varies=True),
     )
 }
 """Every attribute by the name that policies and decision records use."""

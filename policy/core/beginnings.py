@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from policy.core.attributes import ATTRIBUTES, Kind, Value
+from policy.core.attributes import ATTRIBUTES, AttributeKind, Value
 from policy.core.model import Condition, Facts, Operator, Test
 from policy.core.parameters import canonical_address_pattern, canonical_parameter, text_parameter
 from policy.core.rule_index import conjuncts
 
-_KINDS: Final = frozenset({Kind.ADDRESS, Kind.TEXT})
+_KINDS: Final = frozenset({AttributeKind.ADDRESS, AttributeKind.TEXT})
 _OPERATORS: Final = frozenset({Operator.EQUALS, Operator.IN, Operator.LIKE})
 _MOST_TEXTS: Final = 16
 """A rule with a longer list has a set to look in, which is faster."""
@@ -49,6 +49,6 @@ def _beginnings(test: Test) -> tuple[str, ...]:
             return ("",)
         return tuple(str(canonical_parameter(attribute, parameter)) for parameter in test.parameters)
     patterns = [text_parameter(parameter) for parameter in test.parameters]
-    if attribute.kind is Kind.ADDRESS:
+    if attribute.kind is AttributeKind.ADDRESS:
         patterns = [canonical_address_pattern(pattern) for pattern in patterns]
     return tuple(pattern.partition("*")[0] for pattern in patterns)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from policy.core.attributes import ATTRIBUTES, Attribute, Kind, Value
+from policy.core.attributes import ATTRIBUTES, Attribute, AttributeKind, Value
 from policy.core.model import AllOf, Condition, Facts, Not, Operator, Scalar, Test
 from policy.core.parameters import (
     canonical_address_pattern,
@@ -29,16 +29,16 @@ _Check = Callable[..., bool]  # takes the attribute's value, which is not None a
 _ORDERED: Final = (Operator.EQUALS, Operator.MORE_THAN, Operator.LESS_THAN, Operator.BETWEEN)
 _TEXTUAL: Final = (Operator.EQUALS, Operator.IN, Operator.LIKE, Operator.CONTAINS)
 _OPERATORS: Final = {
-    Kind.DOMAIN: (Operator.EQUALS, Operator.IN, Operator.LIKE),
-    Kind.ADDRESS: _TEXTUAL,
-    Kind.TEXT: _TEXTUAL,
-    Kind.WORD: _TEXTUAL,
-    Kind.TEXTS: _TEXTUAL,
-    Kind.NUMBER: (*_ORDERED, Operator.IN),
-    Kind.FLAG: (Operator.EQUALS,),
-    Kind.TIME: _ORDERED,
-    Kind.DATE: (*_ORDERED, Operator.IN),
-    Kind.WEEKDAY: (Operator.EQUALS, Operator.IN),
+    AttributeKind.DOMAIN: (Operator.EQUALS, Operator.IN, Operator.LIKE),
+    AttributeKind.ADDRESS: _TEXTUAL,
+    AttributeKind.TEXT: _TEXTUAL,
+    AttributeKind.WORD: _TEXTUAL,
+    AttributeKind.TEXTS: _TEXTUAL,
+    AttributeKind.NUMBER: (*_ORDERED, Operator.IN),
+    AttributeKind.FLAG: (Operator.EQUALS,),
+    AttributeKind.TIME: _ORDERED,
+    AttributeKind.DATE: (*_ORDERED, Operator.IN),
+    AttributeKind.WEEKDAY: (Operator.EQUALS, Operator.IN),
 }
 
 
@@ -180,7 +180,10 @@ def compile_test(test: Test) -> Predicate:
         )
     if test.operator is Operator.EQUALS and "*" in test.parameters:
         return _checked(attribute, lambda _value: True)
-    if test.operator in (Operator.EQUALS, Operator.IN) and attribute.kind not in (Kind.DOMAIN, Kind.TEXTS):
+    if test.operator in (Operator.EQUALS, Operator.IN) and attribute.kind not in (
+        AttributeKind.DOMAIN,
+        AttributeKind.TEXTS,
+    ):
         return _one_of(attribute, frozenset(canonical_parameter(attribute, parameter) for parameter in test.parameters))
     return _checked(attribute, _check(attribute, test))
 
@@ -214,15 +217,15 @@ def _one_of(attribute: Attribute, wanted: frozenset[Value]) -> Predicate:
 
 def _check(attribute: Attribute, test: Test) -> _Check:
     """The comparison of a known value, by the kind of the attribute."""
-    if attribute.kind is Kind.DOMAIN:
+    if attribute.kind is AttributeKind.DOMAIN:
         return DomainMatcher(domain_patterns(test))
     if test.operator in (Operator.EQUALS, Operator.IN):
         wanted = frozenset(map(text_parameter, test.parameters))
         return lambda values: not wanted.isdisjoint(values)
-    if attribute.kind in (Kind.NUMBER, Kind.TIME, Kind.DATE):
+    if attribute.kind in (AttributeKind.NUMBER, AttributeKind.TIME, AttributeKind.DATE):
         return _either([_ordered(attribute, test.operator, parameter) for parameter in test.parameters])
     check = _either([_textual(attribute, test.operator, text_parameter(parameter)) for parameter in test.parameters])
-    return (lambda values: any(map(check, values))) if attribute.kind is Kind.TEXTS else check
+    return (lambda values: any(map(check, values))) if attribute.kind is AttributeKind.TEXTS else check
 
 
 def _either(checks: list[_Check]) -> _Check:
@@ -233,12 +236,12 @@ def _either(checks: list[_Check]) -> _Check:
 
 def _textual(attribute: Attribute, operator: Operator, parameter: str) -> _Check:
     if operator is Operator.CONTAINS:
-        if attribute.kind is Kind.TEXTS:  # a list contains an element, a text contains a piece
+        if attribute.kind is AttributeKind.TEXTS:  # a list contains an element, a text contains a piece
             return lambda value: value == parameter
         return lambda value: parameter in value
-    if attribute.kind is Kind.ADDRESS:
+    if attribute.kind is AttributeKind.ADDRESS:
         parameter = canonical_address_pattern(parameter)
-    return glob(parameter.lower() if attribute.kind is Kind.WORD else parameter)
+    return glob(parameter.lower() if attribute.kind is AttributeKind.WORD else parameter)
 
 
 def _ordered(attribute: Attribute, operator: Operator, parameter: Scalar) -> _Check:
@@ -256,12 +259,12 @@ def _between(attribute: Attribute, parameter: Scalar) -> _Check:
     words = text_parameter(parameter).split()
     if len(words) != 2:
         raise SettingsError('between takes "<start> <end>"')
-    parsed = [number_parameter(word) if attribute.kind is Kind.NUMBER else word for word in words]
+    parsed = [number_parameter(word) if attribute.kind is AttributeKind.NUMBER else word for word in words]
     start, end = (canonical_parameter(attribute, word) for word in parsed)
     assert isinstance(start, int)
     assert isinstance(end, int)
     if start <= end:
         return lambda value: start < value < end
-    if attribute.kind is not Kind.TIME:
+    if attribute.kind is not AttributeKind.TIME:
         raise SettingsError("between: the start comes after the end")
     return lambda value: value > start or value < end

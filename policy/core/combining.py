@@ -23,7 +23,7 @@ NOT_APPLICABLE: Final = Decision(Effect.NOT_APPLICABLE)
 INDETERMINATE: Final = Decision(Effect.INDETERMINATE)
 
 
-class Step(NamedTuple):
+class RuleStep(NamedTuple):
     """One rule: what it decides if its condition holds, which it cannot unless a text begins so."""
 
     predicate: Predicate
@@ -42,7 +42,7 @@ class Branch(NamedTuple):
 
     target: Predicate
     algorithm: Algorithm
-    steps: tuple[Step, ...]
+    steps: tuple[RuleStep, ...]
 
 
 def constant(decision: Decision) -> Evaluate:
@@ -61,7 +61,7 @@ def combine_branches(branches: Sequence[Branch], algorithm: Algorithm) -> Evalua
     return _first_or_overriding(evaluations, _OVERRIDING[algorithm])
 
 
-def combine_steps(steps: Sequence[Step], algorithm: Algorithm) -> Evaluate:
+def combine_steps(steps: Sequence[RuleStep], algorithm: Algorithm) -> Evaluate:
     """Combine rules of one policy; there is at least one."""
     ordered = sorted(steps, key=_ORDER[algorithm])
     if ordered[0].is_final:
@@ -92,7 +92,7 @@ def combine_steps(steps: Sequence[Step], algorithm: Algorithm) -> Evaluate:
 _Run = tuple[Beginning | None, tuple[tuple[Predicate, Decision, bool], ...]]
 
 
-def _runs(ordered: Sequence[Step]) -> tuple[_Run, ...]:
+def _runs(ordered: Sequence[RuleStep]) -> tuple[_Run, ...]:
     """Neighbours that are ruled out together, by the beginning of one text; all others are asked one by one."""
     runs: list[_Run] = []
     for name, group in groupby(ordered, key=lambda step: step.beginning and step.beginning.attribute):
@@ -110,7 +110,7 @@ def _runs(ordered: Sequence[Step]) -> tuple[_Run, ...]:
     return tuple(runs)
 
 
-_ORDER: Final[dict[Algorithm, Callable[[Step], bool]]] = {
+_ORDER: Final[dict[Algorithm, Callable[[RuleStep], bool]]] = {
     Algorithm.DENY_OVERRIDES: lambda step: step.is_permit,
     Algorithm.PERMIT_OVERRIDES: lambda step: not step.is_permit,
     Algorithm.FIRST_APPLICABLE: lambda _step: False,

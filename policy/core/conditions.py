@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from policy.core.attributes import ALIASES, ATTRIBUTES, Kind
+from policy.core.attributes import ALIASES, ATTRIBUTES, AttributeKind
 from policy.core.closures import compile_condition, compile_test
 from policy.core.document import Node, walk_texts
 from policy.core.model import ALWAYS, AllOf, AnyOf, Condition, Not, Operator, Scalar, Test
@@ -142,10 +142,10 @@ class ConditionParser:
         return node.at(0, texts)
 
 
-def _runtime_value(kind: Kind, value: object) -> object:
-    if kind is Kind.TIME and isinstance(value, int) and not isinstance(value, bool):
+def _runtime_value(kind: AttributeKind, value: object) -> object:
+    if kind is AttributeKind.TIME and isinstance(value, int) and not isinstance(value, bool):
         return f"{value // 100:02d}:{value % 100:02d}"
-    if kind is Kind.DATE and isinstance(value, str) and value.count("/") == 2:
+    if kind is AttributeKind.DATE and isinstance(value, str) and value.count("/") == 2:
         day, month, year = value.split("/")
         return f"{year}-{month}-{day}"
     return value

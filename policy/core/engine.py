@@ -34,7 +34,7 @@ from policy.core.combining import (
     NOT_APPLICABLE,
     Branch,
     Evaluate,
-    Step,
+    RuleStep,
     combine_branches,
     combine_steps,
     constant,
@@ -298,13 +298,13 @@ class CompiledPolicies:
     def _branch(self, number: int, rules: list[CompiledRule], facts: Facts) -> tuple[Branch, list[Evaluate]]:
         """One policy with the rules that are left of it, and those of its rules that only report."""
         policy = self._policies[number]
-        steps: list[Step] = []
+        steps: list[RuleStep] = []
         reporting: list[Evaluate] = []
         for rule in rules:
             predicate = settle(rule.condition, facts)
             if predicate is never:
                 continue
-            step = Step(predicate, rule.decision, rule.source.effect is Effect.PERMIT, rule.beginning)
+            step = RuleStep(predicate, rule.decision, rule.source.effect is Effect.PERMIT, rule.beginning)
             if rule.source.mode is Mode.REPORT:
                 reporting.append(combine_steps((step,), Algorithm.FIRST_APPLICABLE))
             else:

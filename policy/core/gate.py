@@ -39,12 +39,12 @@ from protofly.forwarding import FORWARD, carried
 from protofly.limits import FORWARD_LEVELS, GATE_KNOWN_DOMAINS, OBJECT_POLICY_WAIT_SECONDS
 from protofly.message import Message
 
-__all__ = ["Explanation", "Gate", "PeerRule", "Settled", "Step", "Verdict", "narrow"]
+__all__ = ["Explanation", "Gate", "GateStep", "GateVerdict", "PeerRule", "Settled", "narrow"]
 
 _UNASKED: Final = Decision(Effect.NOT_APPLICABLE)
 
 
-class Step(StrEnum):
+class GateStep(StrEnum):
     """The step of a gate that gave the verdict."""
 
     RATE = "rate"
@@ -61,7 +61,7 @@ class Step(StrEnum):
     """No gate was asked: the node's own words."""
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class GateVerdict(msgspec.Struct, frozen=True):
     """Decision about a message: passed or not. `code` says why not; `rule_id` is "" unless a rule decided.
 
     `revision` names the policies, `decision` is what they said (with obligations and what report mode would have
@@ -76,7 +76,7 @@ class Verdict(msgspec.Struct, frozen=True):
     rule_id: str
     revision: str
     retry_after_seconds: float = 0.0
-    step: Step = Step.DEFAULT
+    step: GateStep = GateStep.DEFAULT
     decision: Decision = _UNASKED
     instead: Instead | None = None
     limit: Limit | None = None
@@ -87,7 +87,7 @@ class Verdict(msgspec.Struct, frozen=True):
     @property
     def is_permitted_by_rule(self) -> bool:
         """True if a rule permits it; otherwise no policy applied to what passes."""
-        return self.permitted and self.step is Step.POLICY
+        return self.permitted and self.step is GateStep.POLICY
 
     @property
     def details_for_sender(self) -> dict[str, object] | None:
@@ -106,7 +106,7 @@ class Verdict(msgspec.Struct, frozen=True):
 class Explanation:
     """A verdict with everything that led to it. Rates are left out: asking must not use them up."""
 
-    verdict: Verdict
+    verdict: GateVerdict
     peer_entry: str
     """The entry of the settings that fits the peer, "" if none does."""
     is_listed: bool
@@ -126,7 +126,7 @@ class Settled:
         era: The era of the gate.
     """
 
-    verdict: Verdict
+    verdict: GateVerdict
     bucket: Bucket | None
     era: object
 
@@ -137,7 +137,7 @@ class _Lane:
     __slots__ = ("bars_p2p", "bucket", "default", "entry", "is_listed")
 
     def __init__(
-        self, entry: PeerEntry, bucket: Bucket | None, *, is_listed: bool, default: Verdict, bars_p2p: bool
+        self, entry: PeerEntry, bucket: Bucket | None, *, is_listed: bool, default: GateVerdict, bars_p2p: bool
     ) -> None:
         self.bars_p2p = bars_p2p
         self.entry = entry
@@ -200,7 +200,7 @@ class _Lanes:
             entry, is_listed = self._entries.find(domain), self._lists.let_pass(domain)
         permitted = entry.rule.default == "permit"
         refusal = Code.POLICY if hook == "local" else Code.DOMAIN_BLOCKED
-        default = Verdict(permitted, None if permitted else refusal, "", self._revision)
+        default = GateVerdict(permitted, None if permitted else refusal, "", self._revision)
         bars_p2p = hook in ("in", "out") and not entry.rule.p2p
         lane = _Lane(entry, entry.bucket(hook), is_listed=is_listed, default=default, bars_p2p=bars_p2p)
         if len(self._lanes) >= GATE_KNOWN_DOMAINS:
@@ -297,7 +297,7 @@ class Gate:
         self.objects = objects
         self._begin_era()
 
-    def judge(self, facts: Facts) -> Verdict:
+    def judge(self, facts: Facts) -> GateVerdict:
         """Decide whether one message passes, and count it. Never raises."""
         if facts.hook == "in" and facts.from_domain != facts.link_domain:
             lane = self._lanes.of_sender(facts)
@@ -309,7 +309,7 @@ class Gate:
             if wait_seconds:
                 self.denied += 1
                 revision = self.policies.revision
-                return Verdict(False, _code_of(wait_seconds), "", revision, float(wait_seconds), Step.RATE)
+                return GateVerdict(False, _code_of(wait_seconds), "", revision, float(wait_seconds), GateStep.RATE)
         verdict = self._decide(lane, facts)
         if verdict.permitted and facts.message.type == FORWARD:
             verdict = self._decide_carried(lane, facts, verdict, counts=True)
@@ -321,7 +321,7 @@ class Gate:
             self.denied += 1
         return verdict
 
-    def _counted(self, verdict: Verdict, facts: Facts) -> Verdict:
+    def _counted(self, verdict: GateVerdict, facts: Facts) -> GateVerdict:
         """Count a permitted message in its limit; the verdict becomes a denial when the limit is reached."""
         if verdict.limit is None or facts.hook == "peer":
             return verdict
@@ -334,7 +334,7 @@ class Gate:
             permitted=False,
             code=_code_of(wait_seconds),
             retry_after_seconds=float(wait_seconds),
-            step=Step.LIMIT,
+            step=GateStep.LIMIT,
             mark=None,  # what was decided is not what happens
             duties=None,
         )
@@ -356,7 +356,7 @@ class Gate:
             bucket = limited if bucket is None else BothBuckets(bucket, limited)
         return Settled(verdict, bucket, self.era)
 
-    def _decide_carried(self, lane: _Lane, facts: Facts, verdict: Verdict, *, counts: bool = False) -> Verdict:
+    def _decide_carried(self, lane: _Lane, facts: Facts, verdict: GateVerdict, *, counts: bool = False) -> GateVerdict:
         """Judge what a message carries as well, if it can be read; with `counts`, limits count it.
 
         Source: message specification, section 9.7.
@@ -391,7 +391,7 @@ class Gate:
                 verdict = msgspec.structs.replace(verdict, transfer=inner_verdict.transfer)
         return verdict
 
-    def foresee(self, facts: Facts) -> Verdict:
+    def foresee(self, facts: Facts) -> GateVerdict:
         """Say what the verdict would be, rates aside; changes and counts nothing."""
         lane = self._lanes.of_sender(facts) if facts.hook == "in" else self._lanes.of(facts.hook, facts.link_domain)
         verdict = self._decide(lane, facts)
@@ -427,7 +427,7 @@ class Gate:
         """
         lane = self._lanes.of(facts.hook, facts.link_domain)
         verdict = self._decide(lane, facts)
-        return not verdict.permitted and not (lane.entry is UNNAMED and verdict.step is Step.DEFAULT)
+        return not verdict.permitted and not (lane.entry is UNNAMED and verdict.step is GateStep.DEFAULT)
 
     def replace(self, policies: CompiledPolicies) -> None:
         """Put policies in force from the next message on, with everything that depends on them. Rates go on."""
@@ -437,14 +437,14 @@ class Gate:
         self.facts_read = policies.facts_read
         self.has_policies = bool(policies.sets)
         listed = (Code.DOMAIN_BLOCKED, Code.POLICY)
-        self._listed = {code: Verdict(False, code, "", policies.revision, 0.0, Step.LIST) for code in listed}
-        self._verdicts: dict[Decision, Verdict] = {}
+        self._listed = {code: GateVerdict(False, code, "", policies.revision, 0.0, GateStep.LIST) for code in listed}
+        self._verdicts: dict[Decision, GateVerdict] = {}
         self._lanes = _Lanes(self._entries, self._lists, self._own_bus, policies.revision)
 
     def _begin_era(self) -> None:
         self.era = object()
 
-    def _decide(self, lane: _Lane, facts: Facts) -> Verdict:
+    def _decide(self, lane: _Lane, facts: Facts) -> GateVerdict:
         verdict = self._decide_alone(lane, facts)
         if verdict.transfer is not None:
             verdict = _as_transfer(verdict, verdict.transfer, lane.entry.rule, facts.hook)
@@ -452,7 +452,7 @@ class Gate:
             return verdict
         return _narrowed(verdict, self.objects, facts)
 
-    def _decide_alone(self, lane: _Lane, facts: Facts) -> Verdict:
+    def _decide_alone(self, lane: _Lane, facts: Facts) -> GateVerdict:
         """Decide without the policies of single objects."""
         if not lane.is_listed:
             return self._listed[Code.DOMAIN_BLOCKED]
@@ -461,7 +461,7 @@ class Gate:
         if self._temporary and (gate := self._temporary.find(facts)) is not None:
             permitted = gate.effect == "permit"
             code = None if permitted else Code.POLICY
-            return Verdict(permitted, code, gate.rule_id, self.policies.revision, 0.0, Step.GATE)
+            return GateVerdict(permitted, code, gate.rule_id, self.policies.revision, 0.0, GateStep.GATE)
         if not self.has_policies:
             return lane.default
         decision = self.policies.decide(facts)
@@ -477,7 +477,7 @@ class Gate:
             verdict = self._verdicts[decision] = self._weigh(lane, decision)
         return verdict
 
-    def _weigh(self, lane: _Lane, decision: Decision) -> Verdict:
+    def _weigh(self, lane: _Lane, decision: Decision) -> GateVerdict:
         """Turn what the policies said into a verdict.
 
         An indeterminate permit is no permit: between domains that is a denial; on the own bus it is silence.
@@ -488,13 +488,13 @@ class Gate:
             return msgspec.structs.replace(lane.default, decision=decision)
         instead = instead_of(decision.obligations)
         permitted = effect is Effect.PERMIT and instead is None
-        return Verdict(
+        return GateVerdict(
             permitted,
             None if permitted else Code.POLICY,
             decision.rule_id,
             self.policies.revision,
             0.0,
-            Step.POLICY,
+            GateStep.POLICY,
             decision,
             instead,
             limit_of(decision.obligations) if permitted else None,
@@ -504,16 +504,16 @@ class Gate:
         )
 
 
-def narrow(gate: Gate, facts: Facts) -> Verdict | None:
+def narrow(gate: Gate, facts: Facts) -> GateVerdict | None:
     """What the policies of single objects deny of what the gates of another node let pass; None: nothing."""
     if gate.objects is None:
         return None
-    verdict = _narrowed(Verdict(True, None, "", gate.policies.revision), gate.objects, facts)
+    verdict = _narrowed(GateVerdict(True, None, "", gate.policies.revision), gate.objects, facts)
     gate.denied += not verdict.permitted
     return None if verdict.permitted else verdict
 
 
-def _as_transfer(verdict: Verdict, transfer: Transfer, peer: PeerRule, hook: Hook) -> Verdict:
+def _as_transfer(verdict: GateVerdict, transfer: Transfer, peer: PeerRule, hook: Hook) -> GateVerdict:
     """What a verdict that labels data becomes: nothing is labelled that does not leave, nor leaves without consent."""
     if hook != "out":
         return msgspec.structs.replace(verdict, transfer=None)
@@ -522,13 +522,13 @@ def _as_transfer(verdict: Verdict, transfer: Transfer, peer: PeerRule, hook: Hoo
     return verdict
 
 
-def _narrowed(verdict: Verdict, objects: ObjectPolicies, facts: Facts) -> Verdict:
+def _narrowed(verdict: GateVerdict, objects: ObjectPolicies, facts: Facts) -> GateVerdict:
     """Apply the policies of single objects to a verdict that permits a message."""
     denial = denial_of(objects, facts)
     if denial is None:
         return verdict
     wait_seconds = OBJECT_POLICY_WAIT_SECONDS if denial.code is Code.POLICY_UNAVAILABLE else 0.0
-    return Verdict(False, denial.code, denial.rule_id, verdict.revision, wait_seconds, Step.DOCUMENT)
+    return GateVerdict(False, denial.code, denial.rule_id, verdict.revision, wait_seconds, GateStep.DOCUMENT)
 
 
 def _code_of(wait_seconds: float) -> Code:

@@ -9,7 +9,7 @@ import datetime as dt
 import re
 from typing import Final
 
-from policy.core.attributes import TYPE_ALIASES, Attribute, Kind, Value
+from policy.core.attributes import TYPE_ALIASES, Attribute, AttributeKind, Value
 from policy.core.model import HOOKS, Scalar
 from protofly.address import canonical_key, scheme_of
 from protofly.errors import PeerError, SettingsError
@@ -26,19 +26,19 @@ def canonical_parameter(attribute: Attribute, parameter: Scalar) -> Value:
         SettingsError: It cannot be one of this attribute.
     """
     match attribute.kind:
-        case Kind.NUMBER:
+        case AttributeKind.NUMBER:
             return number_parameter(parameter)
-        case Kind.FLAG:
+        case AttributeKind.FLAG:
             return _flag(parameter)
-        case Kind.TIME:
+        case AttributeKind.TIME:
             return _time(text_parameter(parameter))
-        case Kind.DATE:
+        case AttributeKind.DATE:
             return _date(text_parameter(parameter))
-        case Kind.WEEKDAY:
+        case AttributeKind.WEEKDAY:
             return _weekday(parameter)
-        case Kind.ADDRESS:
+        case AttributeKind.ADDRESS:
             return _canonical_address(text_parameter(parameter))
-        case Kind.WORD:
+        case AttributeKind.WORD:
             return _word(attribute.name, text_parameter(parameter).lower())
         case _:
             return text_parameter(parameter)

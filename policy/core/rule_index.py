@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from policy.core.attributes import ATTRIBUTES, Kind
+from policy.core.attributes import ATTRIBUTES, AttributeKind
 from policy.core.closures import domain_patterns
 from policy.core.model import AllOf, Condition, Facts, Operator, Test
 from policy.core.patterns import DomainPattern, parents
@@ -50,7 +50,7 @@ def find_guard(conditions: Iterable[Condition]) -> Guard | None:
 
 
 _FILED_BY = frozenset(
-    attribute.name for attribute in ATTRIBUTES.values() if attribute.is_fixed and attribute.kind is Kind.DOMAIN
+    attribute.name for attribute in ATTRIBUTES.values() if attribute.is_fixed and attribute.kind is AttributeKind.DOMAIN
 )
 
 

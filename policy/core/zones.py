@@ -15,13 +15,13 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from policy.core.attributes import ATTRIBUTES, Attribute, Kind, Value
+from policy.core.attributes import ATTRIBUTES, Attribute, AttributeKind, Value
 from policy.core.model import AllOf, AnyOf, Condition, Facts, Not, Test
 from protofly.errors import SettingsError
 
 _SLOT_SECONDS: Final = 900
 _YEAR_9999_SECONDS: Final = 253_370_764_800
-_KINDS: Final = (Kind.TIME, Kind.DATE, Kind.WEEKDAY)
+_KINDS: Final = (AttributeKind.TIME, AttributeKind.DATE, AttributeKind.WEEKDAY)
 _ZONES: Final = 256
 
 

@@ -18,7 +18,7 @@ SEAL_BYTES: Final = 32
 _HEX: Final = frozenset("0123456789abcdef")
 
 
-class Kind(Enum):
+class CacheKind(Enum):
     """Kinds of entries; the value is the name of their folder."""
 
     MODULE = "modules"
@@ -27,10 +27,10 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class CacheEntry:
     """One file of the cache. `used_at` is in Unix seconds."""
 
-    kind: Kind
+    kind: CacheKind
     key: str
     size_bytes: int
     used_at: float
@@ -56,17 +56,17 @@ def keys_of_stub(domain: str, module_sha256: str, code_sha256: str, engine_finge
     return frozenset({documents_key(domain), module_sha256, compiled_key(code_sha256, engine_fingerprint)})
 
 
-def seal(secret: bytes, kind: Kind, key: str, data: bytes) -> bytes:
+def seal(secret: bytes, kind: CacheKind, key: str, data: bytes) -> bytes:
     """The bytes to write: MAC, then data."""
     return _mac(secret, kind, key, data) + data
 
 
-def unseal(secret: bytes, kind: Kind, key: str, sealed: bytes) -> bytes | None:
+def unseal(secret: bytes, kind: CacheKind, key: str, sealed: bytes) -> bytes | None:
     """The data, or None if this node did not write it under this kind and key."""
     mac, data = sealed[:SEAL_BYTES], sealed[SEAL_BYTES:]
     return data if hmac.compare_digest(mac, _mac(secret, kind, key, data)) else None
 
 
-def _mac(secret: bytes, kind: Kind, key: str, data: bytes) -> bytes:
+def _mac(secret: bytes, kind: CacheKind, key: str, data: bytes) -> bytes:
     # The key has a fixed length (hex of SHA-256), so the parts cannot be shifted against each other.
     return hmac.digest(secret, f"trapezoid stubs cache\0{kind.value}\0{key}\0".encode() + data, "sha256")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from stubs_cache.core.entry import Entry
+from stubs_cache.core.entry import CacheEntry
 
 CACHE_BYTES: Final = 512 << 20
 """Room for some hundred domains: module, documents and compiled code are about 1 MiB together."""
@@ -28,12 +28,12 @@ class Reason(Enum):
 class Eviction:
     """One entry to remove."""
 
-    entry: Entry
+    entry: CacheEntry
     reason: Reason
 
 
 def choose_evictions(
-    entries: Iterable[Entry],
+    entries: Iterable[CacheEntry],
     *,
     now: float,
     max_bytes: int = CACHE_BYTES,
@@ -51,7 +51,7 @@ def choose_evictions(
     """
     evictions: list[Eviction] = []
     remaining_bytes = 0
-    candidates: list[Entry] = []
+    candidates: list[CacheEntry] = []
     for entry in sorted(entries, key=lambda entry: (entry.used_at, entry.key)):
         if entry.key not in kept and now - entry.used_at > unused_seconds:
             evictions.append(Eviction(entry, Reason.UNUSED))

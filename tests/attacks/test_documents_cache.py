@@ -13,7 +13,7 @@ from catalogue_client.core.verify import ManifestRules, PermissionsPolicy, accep
 from protofly.documents import Permissions
 from protofly.errors import Code, PeerError
 from stubs_cache.cache import StubsCache
-from stubs_cache.core.entry import Kind, compiled_key, documents_key
+from stubs_cache.core.entry import CacheKind, compiled_key, documents_key
 from tests.support.repository import MODULE, SECRET, START, World
 
 
@@ -29,7 +29,7 @@ def cache(tmp_path: Path) -> StubsCache:
     return StubsCache(tmp_path / "cache", secret=SECRET)
 
 
-def file_of(tmp_path: Path, kind: Kind, key: str) -> Path:
+def file_of(tmp_path: Path, kind: CacheKind, key: str) -> Path:
     return tmp_path / "cache" / kind.value / key
 
 
@@ -46,7 +46,7 @@ async def test_module_changed_by_hand_is_dropped_counted_and_fetched_again(
 ) -> None:
     stub = await world.client.fetch_stub(await world.refresh(), cached=cache.get_module)
     await cache.put_module(stub.module)
-    path = file_of(tmp_path, Kind.MODULE, stub.module_sha256)
+    path = file_of(tmp_path, CacheKind.MODULE, stub.module_sha256)
     path.write_bytes(MODULE[:-1] + b"\x01")
     world.fetcher.requests.clear()
     again = await world.client.fetch_stub(await world.refresh(), cached=cache.get_module)
@@ -62,7 +62,7 @@ async def test_documents_changed_by_hand_are_dropped_and_counted(
     await world.provide()
     assert world.bundle is not None
     await cache.put_documents(world.bundle)
-    path = file_of(tmp_path, Kind.DOCUMENTS, documents_key("b.example"))
+    path = file_of(tmp_path, CacheKind.DOCUMENTS, documents_key("b.example"))
     path.write_bytes(path.read_bytes().replace(b"fresh_until", b"fresh_since"))
     assert await cache.get_documents("b.example") is None
     assert cache.statistics().tampered == 1
@@ -75,8 +75,8 @@ async def test_documents_of_one_domain_under_the_name_of_another_are_dropped(
     await world.provide()
     assert world.bundle is not None
     await cache.put_documents(world.bundle)
-    theirs = file_of(tmp_path, Kind.DOCUMENTS, documents_key("b.example"))
-    theirs.rename(file_of(tmp_path, Kind.DOCUMENTS, documents_key("c.example")))
+    theirs = file_of(tmp_path, CacheKind.DOCUMENTS, documents_key("b.example"))
+    theirs.rename(file_of(tmp_path, CacheKind.DOCUMENTS, documents_key("c.example")))
     assert await cache.get_documents("c.example") is None
 
 
@@ -175,7 +175,7 @@ async def test_cached_document_of_another_domains_keys_raises_no_mark(world: Wor
 
 
 async def test_planted_compiled_code_is_never_returned(cache: StubsCache, tmp_path: Path) -> None:
-    path = file_of(tmp_path, Kind.COMPILED, compiled_key("0" * 64, "engine 1"))
+    path = file_of(tmp_path, CacheKind.COMPILED, compiled_key("0" * 64, "engine 1"))
     for planted in (b"\x7fELF native code", bytes(32) + b"\x7fELF native code", b""):
         path.write_bytes(planted)
         assert await cache.get_compiled("0" * 64, "engine 1") is None
@@ -194,15 +194,15 @@ async def test_compiled_code_moved_to_another_module_or_engine_is_not_returned(
 ) -> None:
     await cache.put_compiled("0" * 64, "engine 1", b"native")
     assert await cache.get_compiled("0" * 64, "engine 2") is None
-    path = file_of(tmp_path, Kind.COMPILED, compiled_key("0" * 64, "engine 1"))
-    path.rename(file_of(tmp_path, Kind.COMPILED, compiled_key("1" * 64, "engine 1")))
+    path = file_of(tmp_path, CacheKind.COMPILED, compiled_key("0" * 64, "engine 1"))
+    path.rename(file_of(tmp_path, CacheKind.COMPILED, compiled_key("1" * 64, "engine 1")))
     assert await cache.get_compiled("1" * 64, "engine 1") is None
     assert cache.statistics().tampered == 1
 
 
 async def test_links_folders_and_giant_files_in_the_cache_are_not_followed(cache: StubsCache, tmp_path: Path) -> None:
     key = "ab" * 32
-    path = file_of(tmp_path, Kind.MODULE, key)
+    path = file_of(tmp_path, CacheKind.MODULE, key)
     secret = tmp_path / "secret"
     secret.write_bytes(b"secret")
     path.symlink_to(secret)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from policy.core.engine import Facts
-from policy.core.gate import Gate, PeerRule, Step
+from policy.core.gate import Gate, GateStep, PeerRule
 from policy.core.rates import RateLimit, TypeRate
 from protofly.errors import Code
 from tests.support.policies import a_message, deny, one_policy, permit, some_facts
@@ -26,7 +26,7 @@ def test_a_barred_domain_is_barred_over_every_link() -> None:
     gate = Gate(peers={"b.example": PeerRule()}, deny=["b-lab.example"])
     assert gate.judge(facts(BO)).permitted
     verdict = gate.judge(facts())
-    assert (verdict.permitted, verdict.code, verdict.step) == (False, Code.DOMAIN_BLOCKED, Step.LIST)
+    assert (verdict.permitted, verdict.code, verdict.step) == (False, Code.DOMAIN_BLOCKED, GateStep.LIST)
     assert gate.denied == 1
 
 

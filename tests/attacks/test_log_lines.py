@@ -187,7 +187,7 @@ def test_policies_of_others_are_escaped_where_they_are_shown(
 
 
 def test_the_page_of_a_certification_shows_what_its_author_hides() -> None:
-    verdict = certification.Verdict(number="SR-01", title="t", result="failed", detail=EVIL)
+    verdict = certification.RequirementVerdict(number="SR-01", title="t", result="failed", detail=EVIL)
     report = certification.Certification(
         spec=certification.SPEC,
         stub=f"stub{EVIL}",

@@ -11,7 +11,7 @@ from federation.stubs.egress import LineOpener
 from protofly.limits import HANDSHAKE_SECONDS
 from tests.support.lines import LoopbackDialler, client_context
 from tests.support.repository import PublishedDomain, World
-from trapezoid.peer_check.report import STEPS, Outcome, Report, Verdict
+from trapezoid.peer_check.report import STEPS, Outcome, PeerVerdict, Report
 from trapezoid.peer_check.run import CHECK_SECONDS, within_time
 from trapezoid.peer_check.stub_steps import reach_endpoints
 
@@ -52,4 +52,4 @@ async def test_a_check_without_end_is_ended_and_what_was_not_done_has_not_passed
     assert (done.outcome, stopped.outcome, stopped.code) == (Outcome.OK, Outcome.FAILED, "fetch-timeout")
     assert [one.step for one in rest] == list(STEPS[STEPS.index("live") + 1 :])
     assert {one.outcome for one in rest} == {Outcome.SKIPPED}
-    assert report.verdict is Verdict.BROKEN
+    assert report.verdict is PeerVerdict.BROKEN

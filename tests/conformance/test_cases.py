@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from interop.conformance.cases import CASES, GROUPS
-from interop.conformance.model import ALL, FRAMES, SESSION_MESSAGES, Case, Dialect, Profile, Step
+from interop.conformance.model import ALL, FRAMES, SESSION_MESSAGES, Case, CaseStep, Dialect, Profile
 from interop.conformance.run import select
 
 EVERYWHERE = ("header", "address", "alloc", "release", "sub", "unsub", "sync", "route")
@@ -50,7 +50,7 @@ def test_session_messages_command_frames_and_query_belong_to_their_dialects() ->
     assert FRAMES < ALL
 
 
-def checks(case: Case) -> list[Step]:
+def checks(case: Case) -> list[CaseStep]:
     return [step for step in case.steps if type(step).__name__ in CHECKING]
 
 

@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 from interop.conformance.cases import CASES
 from interop.conformance.matching import Difference
 from interop.conformance.model import Dialect
-from interop.conformance.outcome import Outcome, Verdict
+from interop.conformance.outcome import CaseVerdict, Outcome
 from interop.conformance.report import group_findings
 from interop.conformance.run import select
 from trapezoid.commands import app
@@ -88,10 +88,10 @@ def test_one_fault_in_several_dialects_is_shown_once() -> None:
     [case] = select(CASES, ["alloc-object"])
     difference = Difference("body.code", "200", "500")
     runs = [
-        Outcome(case=case, dialect=dialect, verdict=Verdict.FAILED, differences=(difference,), step=2)
+        Outcome(case=case, dialect=dialect, verdict=CaseVerdict.FAILED, differences=(difference,), step=2)
         for dialect in (Dialect.A, Dialect.B)
     ]
-    other = Outcome(case=case, dialect=Dialect.C, verdict=Verdict.NO_ANSWER, problem="ana heard nothing", step=2)
+    other = Outcome(case=case, dialect=Dialect.C, verdict=CaseVerdict.NO_ANSWER, problem="ana heard nothing", step=2)
     assert group_findings([*runs, other]) == [runs, [other]]
 
 

@@ -14,7 +14,7 @@ import trio
 from interop.conformance.cases import CASES
 from interop.conformance.discover import discover
 from interop.conformance.model import Dialect, Profile
-from interop.conformance.outcome import Outcome, Verdict
+from interop.conformance.outcome import CaseVerdict, Outcome
 from interop.conformance.run import Report, run, select
 from interop.conformance.stage import Node
 from interop.conformance.wire import parse_target
@@ -48,15 +48,15 @@ async def test_what_reference_nodes_do_satisfies_the_reference_profile(
     async with node_of(replica()) as node:
         report = await report_on(node, dialect, Profile.REFERENCE)
     assert [outcome.explain() for outcome in report.findings] == []
-    assert report.count(Verdict.PASSED) >= 10
+    assert report.count(CaseVerdict.PASSED) >= 10
 
 
 async def test_what_reference_nodes_do_does_not_satisfy_the_specification() -> None:
     async with node_of(VertxReplica()) as node:
         report = await report_on(node, Dialect.A, Profile.STRICT, "alloc-two-hyperties", "route-nobody", "sub-no-body")
     verdicts = {outcome.case.id: outcome.verdict for outcome in report.outcomes}
-    assert verdicts["alloc-two-hyperties"] is Verdict.FAILED  # no description
-    assert report.count(Verdict.PASSED) == 0
+    assert verdicts["alloc-two-hyperties"] is CaseVerdict.FAILED  # no description
+    assert report.count(CaseVerdict.PASSED) == 0
 
 
 # Faults.
@@ -136,7 +136,7 @@ FAULTS: dict[str, tuple[Spoil, str]] = {
 @pytest.mark.parametrize(("spoil", "path"), FAULTS.values(), ids=FAULTS)
 async def test_a_wrong_reply_is_a_difference_at_its_place(spoil: Spoil, path: str) -> None:
     outcome = await verdict_on(spoil)
-    assert outcome.verdict is Verdict.FAILED
+    assert outcome.verdict is CaseVerdict.FAILED
     assert path in [difference.path for difference in outcome.differences]
     assert outcome.step == 2
 
@@ -157,7 +157,7 @@ async def test_the_strict_profile_compares_the_whole_body(spoil: Spoil, path: st
         discovery = await discover(node, [Dialect.A], Profile.STRICT)
         replica.spoil = lambda message: good(message) if is_opening(message) else spoil(message)
         [outcome] = (await run(discovery, select(CASES, ["alloc-two-hyperties"]), Profile.STRICT)).outcomes
-    assert outcome.verdict is Verdict.FAILED
+    assert outcome.verdict is CaseVerdict.FAILED
     assert path in [difference.path for difference in outcome.differences]
 
 
@@ -174,20 +174,20 @@ WIRE_FAULTS: dict[str, tuple[Spoil, str]] = {
 @pytest.mark.parametrize(("spoil", "words"), WIRE_FAULTS.values(), ids=WIRE_FAULTS)
 async def test_what_is_no_message_is_a_finding(spoil: Spoil, words: str) -> None:
     outcome = await verdict_on(spoil)
-    assert outcome.verdict is Verdict.FAILED
+    assert outcome.verdict is CaseVerdict.FAILED
     assert words in outcome.problem
 
 
 async def test_silence_is_distinguished_from_a_wrong_reply() -> None:
     outcome = await verdict_on(is_silent)
-    assert outcome.verdict is Verdict.NO_ANSWER
+    assert outcome.verdict is CaseVerdict.NO_ANSWER
     assert outcome.is_finding
     assert "heard nothing" in outcome.problem
 
 
 async def test_an_answer_that_nobody_asked_for_is_a_finding() -> None:
     outcome = await verdict_on(lambda message: [json.dumps(message)] * 2, case="session-opens")
-    assert outcome.verdict is Verdict.FAILED
+    assert outcome.verdict is CaseVerdict.FAILED
     assert "id" in [difference.path for difference in outcome.differences]
 
 
@@ -198,7 +198,7 @@ async def test_a_message_that_was_changed_on_its_way_is_a_finding() -> None:
         )
 
     outcome = await verdict_on(swap, case="sub-resources")
-    assert outcome.verdict is Verdict.FAILED
+    assert outcome.verdict is CaseVerdict.FAILED
     assert [difference.path for difference in outcome.differences] == ["body.value"]
 
 
@@ -210,14 +210,14 @@ async def test_a_node_that_does_not_hang_up_after_close_is_a_finding() -> None:
 
     async with node_of(Clinging(), patience_seconds=2.0) as node:
         report = await report_on(node, Dialect.A, Profile.REFERENCE, "session-ends")
-    assert [outcome.verdict for outcome in report.outcomes] == [Verdict.NO_ANSWER]
+    assert [outcome.verdict for outcome in report.outcomes] == [CaseVerdict.NO_ANSWER]
 
 
 async def test_a_node_that_sends_the_sender_its_own_event_fails_the_strict_case_only() -> None:
     async with node_of(VertxReplica()) as node:
         discovery = await discover(node, [Dialect.A], Profile.REFERENCE)
         [outcome] = (await run(discovery, select(CASES, ["route-no-echo"]), Profile.REFERENCE)).outcomes
-    assert outcome.verdict is Verdict.NOT_APPLICABLE
+    assert outcome.verdict is CaseVerdict.NOT_APPLICABLE
     assert outcome.problem == "not in the profile reference"
 
 

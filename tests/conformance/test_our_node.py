@@ -11,7 +11,7 @@ import trio
 from interop.conformance.cases import CASES
 from interop.conformance.discover import discover
 from interop.conformance.model import Case, Dialect, Profile
-from interop.conformance.outcome import Verdict
+from interop.conformance.outcome import CaseVerdict
 from interop.conformance.run import Report, run, select
 from interop.conformance.stage import Node
 
@@ -30,7 +30,7 @@ def runs(profile: Profile, *, without: Profile | None = None) -> Iterator[Any]:
 @pytest.mark.parametrize(("case", "dialect"), list(runs(Profile.STRICT)))
 def test_our_node_conforms(case: Case, dialect: Dialect, outcomes: Outcomes) -> None:
     outcome = outcomes[case.id, dialect]
-    assert outcome.verdict is Verdict.PASSED, outcome.explain()
+    assert outcome.verdict is CaseVerdict.PASSED, outcome.explain()
 
 
 @pytest.mark.parametrize(("case", "dialect"), list(runs(Profile.RETHINK, without=Profile.STRICT)))
@@ -38,7 +38,7 @@ def test_our_node_serves_existing_runtimes_with_its_compatibility_profile(
     case: Case, dialect: Dialect, lenient_outcomes: Outcomes
 ) -> None:
     outcome = lenient_outcomes[case.id, dialect]
-    assert outcome.verdict is Verdict.PASSED, outcome.explain()
+    assert outcome.verdict is CaseVerdict.PASSED, outcome.explain()
 
 
 @pytest.mark.long
@@ -49,7 +49,7 @@ def test_our_node_conforms_with_its_compatibility_profile_in_all_else(lenient_no
 
     report = trio.run(play)
     assert [outcome.explain() for outcome in report.findings] == []
-    assert report.count(Verdict.PASSED) >= 80
+    assert report.count(CaseVerdict.PASSED) >= 80
 
 
 @pytest.mark.parametrize("dialect", Dialect, ids=lambda dialect: dialect.value)
@@ -59,4 +59,4 @@ def test_our_node_satisfies_the_reference_profile(dialect: Dialect, node: Node) 
 
     report = trio.run(play)
     assert [outcome.explain() for outcome in report.findings] == []
-    assert report.count(Verdict.PASSED) >= 10
+    assert report.count(CaseVerdict.PASSED) >= 10

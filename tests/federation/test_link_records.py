@@ -12,7 +12,7 @@ from federation.core.outbound_queue import OutboundMessage, QueueLimits
 from federation.links.link_events import LOG_LINES_PER_MINUTE, LinkEvents
 from federation.links.link_records import LinkRecords, Recording
 from policy.core.engine import Facts
-from policy.core.gate import Gate, PeerRule, Verdict
+from policy.core.gate import Gate, GateVerdict, PeerRule
 from policy.core.rates import RateLimit
 from protofly.codec import build
 from protofly.errors import Code
@@ -301,7 +301,7 @@ def test_a_run_that_came_in_is_recorded_as_one_unless_some_of_it_reached_nobody(
     records = LinkRecords("b.example", Recording("a.example", Gate(), recorded.append, record_run=recorded.append))
     message = chat(1)
     facts = Facts("in", message, "b.example", "a.example", "b.example", len(message.raw), 1, 5.0)
-    like = records.entering(facts, Verdict(permitted=True, code=None, rule_id="", revision="rev"), b"", "")
+    like = records.entering(facts, GateVerdict(permitted=True, code=None, rule_id="", revision="rev"), b"", "")
     codes = [Code.NO_ROUTE if number in refused else None for number in range(5)]
     records.arrived_run(MessageRun(like, {"msg_id": [f"{number:02x}" for number in range(5)]}), codes, 77)
     assert [isinstance(one, MessageRun) for one in recorded] == ([False] * 5 if refused else [True])

@@ -26,7 +26,7 @@ from protofly.record_segments import SegmentName, encode_manifest
 from protofly.records import decode_manifest
 from protofly.signatures import SigningKey, base64url, sign_envelope
 from sandbox.core.recording import FlightLog, RecordedStub, decode_recording, encode_recording
-from stubkit.certification import SPEC, Certification, Verdict, as_html, as_junit, decoded, encoded
+from stubkit.certification import SPEC, Certification, RequirementVerdict, as_html, as_junit, decoded, encoded
 from stubkit.keys import make_keys
 from tests.fuzz.target import Target
 
@@ -331,7 +331,7 @@ _REPORT: Final = Certification(
     kit="1",
     engine="e",
     made="2026-11-23T00:00:00+00:00",
-    verdicts=[Verdict(number="SR-01", title="Is", result="passed", detail="x")],
+    verdicts=[RequirementVerdict(number="SR-01", title="Is", result="passed", detail="x")],
 )
 _RECORDED: Final = RecordedStub(domain="b.example", name="x", version="1", sha256="ab" * 32, budget=b"")
 

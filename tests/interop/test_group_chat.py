@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from interop import chat_cast
-from interop.group_chat import GroupChat, Step
+from interop.group_chat import ChatStep, GroupChat
 from interop.participant import AccessPoint
 from interop.processes import leaves
 from interop.runtime_client import UnexpectedAnswerError
@@ -24,8 +24,8 @@ def _short_settling(monkeypatch: pytest.MonkeyPatch) -> None:
 @asynccontextmanager
 async def played(
     scene: Scene, mischief: Mischief = lambda message: [message]
-) -> AsyncIterator[tuple[GroupChat, list[Step]]]:
-    steps: list[Step] = []
+) -> AsyncIterator[tuple[GroupChat, list[ChatStep]]]:
+    steps: list[ChatStep] = []
     nodes = FakeNodes(scene.domains, mischief)
     async with trio.open_nursery() as nursery:
         port = await nursery.start(nodes.run)

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from interop import patience
 from interop.demo_view import DemoView
-from interop.group_chat import Step
+from interop.group_chat import ChatStep
 from interop.ledger import Ledger
 from interop.patience import MOST_CROWDED, Patience, comes, crowding, end_without_progress
 
@@ -114,7 +114,7 @@ async def test_steps_and_messages_are_progress_of_a_demo() -> None:
     seen.append(view.progress())
     flow.enter_arrival(1, "hello", 2)
     seen.append(view.progress())
-    view.stepped(Step(title="said", detail="", taken_ms=1.0))
+    view.stepped(ChatStep(title="said", detail="", taken_ms=1.0))
     seen.append(view.progress())
     assert len(set(seen)) == 5
     assert view.progress() == seen[-1]

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from interop.demo_report import show_report
 from interop.demo_view import DemoView, shown_ms
-from interop.group_chat import GroupChat, Refusal, Step, Traced
+from interop.group_chat import ChatStep, GroupChat, Refusal, Traced
 from interop.ledger import Ledger
 from interop.node_status import NodeStatus
 from interop.runtime_client import Answer
@@ -142,7 +142,7 @@ def test_the_view_prints_steps_without_a_terminal() -> None:
     console = Console(file=io.StringIO(), width=120)
     with DemoView(console) as view:
         view.doing("something")
-        view.stepped(Step(title="a step", detail="in detail", taken_ms=3.0))
+        view.stepped(ChatStep(title="a step", detail="in detail", taken_ms=3.0))
     text = cast("io.StringIO", console.file).getvalue()
     assert "a step in detail" in text
     assert "3.0 ms" in text

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from interop.demo import run as run_demo
-from interop.group_chat import GroupChat, Step
+from interop.group_chat import ChatStep, GroupChat
 from interop.laboratory import Laboratory, LaboratoryPlan
 from interop.ledger import Ledger
 from interop.scene import Scene
@@ -66,7 +66,7 @@ async def test_nothing_is_lost_or_doubled_when_the_worker_is_killed_amid_the_cha
     chatty = msgspec.structs.replace(
         scene, chat=msgspec.structs.replace(scene.chat, messages_each=400, messages_per_second=200.0)
     )
-    steps: list[Step] = []
+    steps: list[ChatStep] = []
     laboratory = Laboratory(LaboratoryPlan(state_dir=tmp_path))
     with trio.fail_after(LIMIT_SECONDS):
         async with trio.open_nursery() as nursery:

@@ -21,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tests.mutation.callers import callers_of, files_that_may_notice, imports_one, is_beside
 from tests.mutation.equivalents import stale
 from tests.mutation.mutations import Mutation
-from tests.mutation.report import Verdict, show_shares, show_stale, show_survivor
+from tests.mutation.report import GroupVerdict, show_shares, show_stale, show_survivor
 from tests.mutation.targets import Group, chosen
 from tests.mutation.trials import Bounds, Outcome, Trial, drawn, tried
 
@@ -61,7 +61,7 @@ def main(words: list[str]) -> int:
     return 0 if all(one.is_good for one in verdicts) else 1
 
 
-def _judged(group: Group, paths: list[Path], arguments: argparse.Namespace, console: Console) -> Verdict:
+def _judged(group: Group, paths: list[Path], arguments: argparse.Namespace, console: Console) -> GroupVerdict:
     """Try the changes: with the tests of their package; what survives with those that import its module; with all."""
     only_guards, seed, sample = arguments.guards, arguments.seed, arguments.sample
     mutations = drawn(group, paths, number=sample, seed=seed, only_guards=only_guards)
@@ -82,7 +82,7 @@ def _judged(group: Group, paths: list[Path], arguments: argparse.Namespace, cons
         if left and files:
             console.print(f"{group.name}: {len(left)} changes with {len(files)} test files")
             _try(group, left, files, arguments, console, end)
-    verdict = Verdict(group, [trials[one] for one in mutations], stale(group))
+    verdict = GroupVerdict(group, [trials[one] for one in mutations], stale(group))
     show_stale(verdict, console)
     return verdict
 

@@ -15,7 +15,7 @@ from tests.mutation.trials import Outcome, Trial
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class GroupVerdict:
     """One group: its trials, and entries of its list that are stale."""
 
     group: Group
@@ -69,13 +69,13 @@ class Verdict:
         }
 
 
-def show_stale(verdict: Verdict, console: Console) -> None:
+def show_stale(verdict: GroupVerdict, console: Console) -> None:
     """Print entries of the list of equivalents that name no change."""
     for entry in verdict.stale:
         console.print(f"[yellow]stale[/] {escape(entry)}", soft_wrap=True)
 
 
-def show_shares(verdicts: Sequence[Verdict], console: Console) -> None:
+def show_shares(verdicts: Sequence[GroupVerdict], console: Console) -> None:
     """Print one line for each group."""
     table = Table("group", box=None, pad_edge=False)
     for name in ("changes", "noticed", "late", "equivalent", "survived", "guards", "share", "target"):

@@ -24,7 +24,7 @@ from tests.mutation.callers import (
     is_beside,
 )
 from tests.mutation.processes import Task, run_all
-from tests.mutation.report import Verdict
+from tests.mutation.report import GroupVerdict
 from tests.mutation.targets import ROOT, groups
 from tests.mutation.trials import Outcome, Trial, drawn
 
@@ -105,7 +105,9 @@ def test_the_same_seed_draws_the_same_changes() -> None:
     assert all(one.is_guard for one in drawn(CACHE, paths, number=0, seed="1", only_guards=True))
 
 
-def verdict(*, noticed: int = 0, survived: int = 0, guards: int = 0, equivalent: int = 0, late: int = 0) -> Verdict:
+def verdict(
+    *, noticed: int = 0, survived: int = 0, guards: int = 0, equivalent: int = 0, late: int = 0
+) -> GroupVerdict:
     everything = drawn(CACHE, CACHE.paths(), number=0, seed="1", only_guards=False)
     plain = next(one for one in everything if not one.is_guard)
     guard = next(one for one in everything if one.is_guard)
@@ -116,7 +118,7 @@ def verdict(*, noticed: int = 0, survived: int = 0, guards: int = 0, equivalent:
         *[Trial(guard, Outcome.SURVIVED)] * guards,
         *[Trial(guard, Outcome.EQUIVALENT)] * equivalent,
     ]
-    return Verdict(CACHE, trials, [])
+    return GroupVerdict(CACHE, trials, [])
 
 
 def test_a_target_holds_by_its_share_and_without_a_guard_among_the_survivors() -> None:
@@ -127,7 +129,7 @@ def test_a_target_holds_by_its_share_and_without_a_guard_among_the_survivors() -
     assert not verdict(noticed=96, survived=4, equivalent=1000).is_good
     assert not verdict(noticed=1000, guards=1).is_good
     assert verdict(equivalent=3).is_good
-    assert not Verdict(CACHE, [], ["an entry"]).is_good
+    assert not GroupVerdict(CACHE, [], ["an entry"]).is_good
 
 
 @pytest.mark.long

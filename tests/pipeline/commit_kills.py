@@ -59,7 +59,7 @@ from pipeline.partners.return_file import Return, ReturnedRecord, return_bytes
 from pipeline.partners.settings import Exchange, Partner
 from pipeline.schemas import DAY_STATE, INVOICE, SILVER_MDR, TABLES, TRAFFIC_HOURLY
 from protofly.errors import SettingsError
-from protofly.records import Kind
+from protofly.records import RecordKind
 from tests.pipeline.rows import DAY_US, HOUR_US, MONDAY_US, silver, silver_row
 from tests.pipeline.spools import SECOND_US, START_US, SegmentWriter, link_event, message
 from tests.pipeline.test_exchange import DAY, KEYS, A, B, lakes
@@ -140,7 +140,7 @@ def a_billed_month(home: Path, spark: SparkSession) -> None:
 
 def a_person(home: Path, spark: SparkSession) -> None:
     """A lake and its spool with records of somebody, in several tables and segments."""
-    messages, links = SegmentWriter(home / "spool"), SegmentWriter(home / "spool", kind=Kind.LINK)
+    messages, links = SegmentWriter(home / "spool"), SegmentWriter(home / "spool", kind=RecordKind.LINK)
     messages.seal([message(1, src_key=EVE), message(2)])
     messages.seal([message(3)])
     messages.seal([message(4, dst_key=EVE)])

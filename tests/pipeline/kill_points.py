@@ -35,7 +35,7 @@ from pipeline.segments import loading as segment_loading
 from pipeline.segments.ledger import Ledger
 from pipeline.segments.node_keys import Trust
 from pipeline.spark.session import start_session
-from protofly.records import Kind
+from protofly.records import RecordKind
 from tests.pipeline.object_store import (
     ObjectStore,
     azure_environment,
@@ -110,15 +110,15 @@ class Traffic:
 
     def __init__(self, spool: Path) -> None:
         self.spool = spool
-        self.writers = {kind: SegmentWriter(spool, kind=kind) for kind in (Kind.MESSAGE, Kind.LINK)}
+        self.writers = {kind: SegmentWriter(spool, kind=kind) for kind in (RecordKind.MESSAGE, RecordKind.LINK)}
         self.messages = 0
 
     def write(self) -> None:
         for _ in range(SEGMENTS_PER_ROUND):
             numbers = range(self.messages + 1, self.messages + RECORDS_PER_SEGMENT + 1)
-            self.writers[Kind.MESSAGE].seal([message(number) for number in numbers])
+            self.writers[RecordKind.MESSAGE].seal([message(number) for number in numbers])
             self.messages += RECORDS_PER_SEGMENT
-        self.writers[Kind.LINK].seal([link_event(self.messages)])
+        self.writers[RecordKind.LINK].seal([link_event(self.messages)])
 
 
 def run_rounds(home: Path, points: int, seed: int = 1, store: ObjectStore | None = None) -> list[str]:
@@ -196,8 +196,8 @@ def _mistakes(folder: Location, traffic: Traffic) -> list[str]:
             lost, doubled = len(set(expected) - set(found)), len(found) - len(set(found))
             mistakes.append(f"{table.name}: {lost} lost, {doubled} doubled of {len(expected)}")
     events = len(_rows(lake, BRONZE_LINK_EVENT, "seq"))
-    if events != traffic.writers[Kind.LINK].segno:
-        mistakes.append(f"{events} link events instead of {traffic.writers[Kind.LINK].segno}")
+    if events != traffic.writers[RecordKind.LINK].segno:
+        mistakes.append(f"{events} link events instead of {traffic.writers[RecordKind.LINK].segno}")
     ledger = _rows(lake, SEGMENTS, "verdict", "findings")
     sealed = sum(writer.segno for writer in traffic.writers.values())
     if len(ledger) != sealed or any(row["verdict"] != "accepted" or row["findings"] for row in ledger):

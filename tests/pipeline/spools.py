@@ -25,10 +25,10 @@ from protofly.records import (
     RECORD_TYPES,
     Closure,
     DecisionRecord,
-    Kind,
     LinkEvent,
     MessageRecord,
     Record,
+    RecordKind,
     SegmentManifest,
     StubEvent,
 )
@@ -95,7 +95,7 @@ class SegmentWriter:
         *,
         node: str = NODE,
         boot: int = 1,
-        kind: Kind = Kind.MESSAGE,
+        kind: RecordKind = RecordKind.MESSAGE,
         signer: Signer | None = SIGNER,
         version: int = LINES_VERSION,
     ) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from benchmarks.synth.truth import Truth
 from interop.lab.spool import lines_of
 from protofly.record_segments import sealed_suffix
-from protofly.records import RECORD_TYPES, Kind, Record, SegmentManifest, decode_manifest
+from protofly.records import RECORD_TYPES, Record, RecordKind, SegmentManifest, decode_manifest
 
 
 def manifests(spool: Path) -> list[tuple[Path, SegmentManifest]]:
@@ -27,7 +27,7 @@ def records_in(path: Path) -> list[bytes]:
     return list(lines_of(path))
 
 
-def readable(spool: Path, kind: Kind, truth: Truth) -> list[Record]:
+def readable(spool: Path, kind: RecordKind, truth: Truth) -> list[Record]:
     """Records of one kind that the truth calls readable, each once."""
     spoilt = {fault.path for fault in truth.segments if not fault.is_readable}
     doubled = {fault.path for fault in truth.segments if fault.is_readable}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from benchmarks.pipeline.__main__ import Verdict, judge, show
+from benchmarks.pipeline.__main__ import AnswersVerdict, judge, show
 from benchmarks.pipeline.shapes import Figures
 from benchmarks.pipeline.traffic import Planted
 
@@ -27,7 +27,7 @@ def figures(shape: str, engine: str, cpu_s: float = 1.0, **answer: int) -> Figur
 )
 def test_a_bar_is_held_against_the_figure_in_proportion(rows: int, cpu_s: float, missed: list[str]) -> None:
     measured = [figures("settle-hourly", "duckdb"), figures("settle-hourly", "spark", cpu_s)]
-    assert judge(measured, Planted(), rows=rows) == Verdict([], missed)
+    assert judge(measured, Planted(), rows=rows) == AnswersVerdict([], missed)
 
 
 def test_engines_that_disagree_are_wrong() -> None:

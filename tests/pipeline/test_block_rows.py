@@ -26,7 +26,7 @@ from pipeline.segments.spool import examine, find_manifests
 from protofly.block_encoding import encode_blocks
 from protofly.record_blocks import BLOCK_MAGIC, BLOCK_RECORDS_MAX, read_block
 from protofly.record_segments import frame_compressor
-from protofly.records import Kind, MessageRecord, SegmentManifest
+from protofly.records import MessageRecord, RecordKind, SegmentManifest
 from tests.pipeline.on_disk import on_disk
 from tests.pipeline.spools import NODE, SECOND_US, START_US, SegmentWriter, message
 from tests.support.message_records import message_records
@@ -36,7 +36,7 @@ HIGHEST = 1000
 
 def manifest_of(records: int, *, version: int) -> SegmentManifest:
     return SegmentManifest(
-        kind=Kind.MESSAGE,
+        kind=RecordKind.MESSAGE,
         node=NODE,
         boot=1,
         segno=7,
@@ -66,7 +66,7 @@ def framed(contents: Sequence[bytes]) -> bytes:
 
 def rows_of(segments: Sequence[tuple[bytes, SegmentManifest]]) -> list[tuple[list[Any], list[Any]]]:
     """Good rows, and the errors and lines of bad ones, of segments that are read one after the other."""
-    reader = SegmentReader(Kind.MESSAGE)
+    reader = SegmentReader(RecordKind.MESSAGE)
     sources = [(content, Source(manifest, "2026-03-01")) for content, manifest in segments]
     found = [*chain.from_iterable(reader.read(content, source) for content, source in sources), *reader.rest()]
     good = [{**row, "v": None} for rows in found for row in rows.good.to_pylist()]
@@ -130,7 +130,7 @@ def test_segments_of_both_versions_are_judged_together_each_by_its_own() -> None
 
 
 def good_rows(segment: tuple[bytes, SegmentManifest]) -> list[dict[str, Any]]:
-    reader = SegmentReader(Kind.MESSAGE)
+    reader = SegmentReader(RecordKind.MESSAGE)
     found = [*reader.read(segment[0], Source(segment[1], "2026-03-01")), *reader.rest()]
     return [row for rows in found for row in rows.good.to_pylist()]
 

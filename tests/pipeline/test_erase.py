@@ -12,7 +12,7 @@ from pipeline.jobs.erase import NO_FACTS
 from pipeline.lake.tables import Lake
 from pipeline.schemas import BRONZE_DECISION, BRONZE_MDR, ERASURE, QUARANTINE, SILVER_MDR, STATEMENT_DAILY
 from protofly.errors import SettingsError
-from protofly.records import Kind, MessageRecord
+from protofly.records import MessageRecord, RecordKind
 from tests.pipeline.on_disk import on_disk
 from tests.pipeline.spools import SegmentWriter, decision, message
 
@@ -30,7 +30,7 @@ def test_a_person_is_gone_everywhere_and_nothing_else_has_changed(lake: Lake, tm
     writer.seal([said(4, ANA), said(5, BOB, EVE)])
     writer.seal([said(6, BOB)])
     writer.seal_lines(b'{"odd":"' + EVE.encode() + b'"}\n')
-    SegmentWriter(tmp_path / "spool", kind=Kind.DECISION).seal([decision(1)])  # the same number, nothing of hers
+    SegmentWriter(tmp_path / "spool", kind=RecordKind.DECISION).seal([decision(1)])  # the same number, nothing of hers
     ingest.run(lake, [writer.spool])
     refine.run(lake)
     settle.run(lake)

@@ -13,13 +13,13 @@ from pipeline.jobs.exchange import PartnerDay, export_details, export_totals, im
 from pipeline.jobs.result import ExitCode
 from pipeline.lake.tables import Lake
 from pipeline.partners.extract_file import (
-    Entry,
     Expected,
+    ExtractEntry,
     ExtractError,
+    ExtractFault,
     Header,
     Row,
     Total,
-    Verdict,
     open_extract,
     write_extract,
 )
@@ -139,7 +139,7 @@ def test_an_extract_shows_no_address_and_nothing_of_other_partners(spark: SparkS
     with open_extract(tmp_path / f"{A}.details", Expected(A, B, KEYS[A].record())) as (_, rows, _):
         shown = list(rows)
     assert shown
-    assert all(isinstance(row, Entry) for row in shown)
+    assert all(isinstance(row, ExtractEntry) for row in shown)
     assert "hyperty://" not in repr(shown)
     assert uuid7(NOON_US, 77).hex() not in repr(shown)
 
@@ -154,16 +154,19 @@ def test_details_that_do_not_add_up_to_the_signed_totals_are_refused_and_nothing
         return rows[1:]
 
     def invent_one(rows: list[Row]) -> list[Row]:
-        assert isinstance(rows[0], Entry)
+        assert isinstance(rows[0], ExtractEntry)
         invented = uuid7(NOON_US + 3 * MINUTE_US, 4711).hex()
-        return [*rows, Entry("in", invented, NOON_US + 3 * MINUTE_US, "cd" * 16, 300, "delivered", None, "mn-1", 1, 99)]
+        return [
+            *rows,
+            ExtractEntry("in", invented, NOON_US + 3 * MINUTE_US, "cd" * 16, 300, "delivered", None, "mn-1", 1, 99),
+        ]
 
     for change in (leave_one_out, invent_one):
         path = rewritten(tmp_path / f"{B}.details", B, A, change, name=change.__name__)
         import_extract(found[A], path, PartnerDay(A, B, DAY), peer_key=KEYS[B].record())
         with pytest.raises(ExtractError) as caught:
             reconcile_with(found[A], PartnerDay(A, B, DAY))
-        assert caught.value.verdict is Verdict.CONTRADICTION
+        assert caught.value.verdict is ExtractFault.CONTRADICTION
         assert not found[A].has(RECON_PAIR)
 
 
@@ -181,14 +184,14 @@ def test_what_is_refused_leaves_nothing_in_the_lake(spark: SparkSession, tmp_pat
     exchanged(tmp_path, found)
     before = found[A].version(PEER_RECORD)
     later_us = NOON_US + 2 * 86_400_000_000
-    late = Entry("in", uuid7(later_us, 1).hex(), later_us, None, 1, "delivered", None, "mn-1", 1, 1)
+    late = ExtractEntry("in", uuid7(later_us, 1).hex(), later_us, None, 1, "delivered", None, "mn-1", 1, 1)
     crooked = Total("out", NOON_US + 1, 1, 1, 1, 1, 1, 0, 0, 1, 1)
     details, totals = tmp_path / f"{B}.details", tmp_path / f"{B}.totals"
     forgeries = [
-        (rewritten(details, B, A, lambda rows: [*rows, late], name="late"), Verdict.WRONG_DAY),
-        (rewritten(totals, B, A, lambda rows: [*rows, crooked], name="crooked"), Verdict.MALFORMED),
-        (rewritten(details, B, A, list, name="others", books_version=9), Verdict.MISSING_STEP),
-        (rewritten(details, B, A, list, name="other-day", day="2026-03-03"), Verdict.WRONG_DAY),
+        (rewritten(details, B, A, lambda rows: [*rows, late], name="late"), ExtractFault.WRONG_DAY),
+        (rewritten(totals, B, A, lambda rows: [*rows, crooked], name="crooked"), ExtractFault.MALFORMED),
+        (rewritten(details, B, A, list, name="others", books_version=9), ExtractFault.MISSING_STEP),
+        (rewritten(details, B, A, list, name="other-day", day="2026-03-03"), ExtractFault.WRONG_DAY),
     ]
     for path, verdict in forgeries:
         with pytest.raises(ExtractError) as caught:

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from pipeline.partners.extract_file import (
     BODY_BYTES,
     MAGIC,
-    Entry,
     Expected,
+    ExtractEntry,
     ExtractError,
+    ExtractFault,
     Header,
     Row,
     Total,
-    Verdict,
     open_extract,
     write_extract,
 )
@@ -51,8 +51,8 @@ HEADER = Header(
 )
 
 
-def entry(number: int, **members: object) -> Entry:
-    row = Entry("in", f"{number:032x}", NOON_US, "ab" * 16, 210, "delivered", None, "mn-1", 1, number)
+def entry(number: int, **members: object) -> ExtractEntry:
+    row = ExtractEntry("in", f"{number:032x}", NOON_US, "ab" * 16, 210, "delivered", None, "mn-1", 1, number)
     return msgspec.structs.replace(row, **members)
 
 
@@ -64,7 +64,7 @@ def read(path: Path, expected: Expected = EXPECTED) -> tuple[Header, list[Row]]:
         return header, list(rows)
 
 
-def refused(path: Path, expected: Expected = EXPECTED) -> Verdict:
+def refused(path: Path, expected: Expected = EXPECTED) -> ExtractFault:
     with pytest.raises(ExtractError) as caught:
         read(path, expected)
     return caught.value.verdict
@@ -156,17 +156,17 @@ def _huge(path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "verdict"),
     [
-        (_flip_last, Verdict.DAMAGED),
-        (_cut, Verdict.DAMAGED),
-        (_append, Verdict.DAMAGED),
-        (_other_day_in_header, Verdict.BAD_SIGNATURE),
-        (_no_magic, Verdict.NOT_AN_EXTRACT),
-        (_no_end, Verdict.MALFORMED),
-        (_huge, Verdict.TOO_LARGE),
+        (_flip_last, ExtractFault.DAMAGED),
+        (_cut, ExtractFault.DAMAGED),
+        (_append, ExtractFault.DAMAGED),
+        (_other_day_in_header, ExtractFault.BAD_SIGNATURE),
+        (_no_magic, ExtractFault.NOT_AN_EXTRACT),
+        (_no_end, ExtractFault.MALFORMED),
+        (_huge, ExtractFault.TOO_LARGE),
     ],
 )
 def test_a_file_that_was_changed_on_the_way_is_refused(
-    tmp_path: Path, spoil: Callable[[Path], None], verdict: Verdict
+    tmp_path: Path, spoil: Callable[[Path], None], verdict: ExtractFault
 ) -> None:
     path = tmp_path / "details"
     write_extract(path, HEADER, ROWS, KEY)
@@ -176,14 +176,14 @@ def test_a_file_that_was_changed_on_the_way_is_refused(
 
 def test_somebody_elses_signature_is_refused(tmp_path: Path) -> None:
     write_extract(tmp_path / "details", HEADER, ROWS, OTHER_KEY)
-    assert refused(tmp_path / "details") is Verdict.BAD_SIGNATURE
+    assert refused(tmp_path / "details") is ExtractFault.BAD_SIGNATURE
 
 
 def test_an_extract_for_or_of_somebody_else_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "details"
     write_extract(path, HEADER, ROWS, KEY)
-    assert refused(path, Expected("c.example", "a.example", KEY.record())) is Verdict.WRONG_DOMAIN
-    assert refused(path, Expected("b.example", "c.example", KEY.record())) is Verdict.WRONG_DOMAIN
+    assert refused(path, Expected("c.example", "a.example", KEY.record())) is ExtractFault.WRONG_DOMAIN
+    assert refused(path, Expected("b.example", "c.example", KEY.record())) is ExtractFault.WRONG_DOMAIN
 
 
 @pytest.mark.parametrize("what", ["missing", "folder", "link", "pipe"])
@@ -196,32 +196,32 @@ def test_only_a_regular_file_is_opened(tmp_path: Path, what: str) -> None:
     elif what == "link":
         write_extract(tmp_path / "real", HEADER, ROWS, KEY)
         path.symlink_to(tmp_path / "real")
-    assert refused(path) is Verdict.UNREADABLE
+    assert refused(path) is ExtractFault.UNREADABLE
 
 
 @pytest.mark.parametrize(
     ("lines", "verdict"),
     [
-        (lines_of(ROWS[1], ROWS[0]), Verdict.OUT_OF_ORDER),
-        (lines_of(ROWS[0], ROWS[0]), Verdict.OUT_OF_ORDER),
-        (lines_of(Total("in", 0, 1, 1, 1, 1, 1, 1, 1, 1, 1)), Verdict.MALFORMED),
-        (b'["in"]\n', Verdict.MALFORMED),
-        (b"[" * 900 + b"\n", Verdict.MALFORMED),
-        (b"\xff\xfe\n", Verdict.MALFORMED),
-        (b"\n", Verdict.MALFORMED),
-        (lines_of(ROWS[0])[:-1], Verdict.MALFORMED),
-        (b"x" * 5_000_000 + b"\n", Verdict.MALFORMED),
-        (lines_of(entry(1, msg_id="../../etc/passwd".ljust(32))), Verdict.MALFORMED),
-        (lines_of(entry(1, digest="AB" * 16)), Verdict.MALFORMED),
-        (lines_of(entry(1, size=-1)), Verdict.MALFORMED),
-        (lines_of(entry(1, size=2**60)), Verdict.MALFORMED),
-        (lines_of(entry(1, outcome="paid")), Verdict.MALFORMED),
-        (lines_of(entry(1, role="both")), Verdict.MALFORMED),
-        (lines_of(entry(1))[:-2] + b',"more"]\n', Verdict.MALFORMED),
+        (lines_of(ROWS[1], ROWS[0]), ExtractFault.OUT_OF_ORDER),
+        (lines_of(ROWS[0], ROWS[0]), ExtractFault.OUT_OF_ORDER),
+        (lines_of(Total("in", 0, 1, 1, 1, 1, 1, 1, 1, 1, 1)), ExtractFault.MALFORMED),
+        (b'["in"]\n', ExtractFault.MALFORMED),
+        (b"[" * 900 + b"\n", ExtractFault.MALFORMED),
+        (b"\xff\xfe\n", ExtractFault.MALFORMED),
+        (b"\n", ExtractFault.MALFORMED),
+        (lines_of(ROWS[0])[:-1], ExtractFault.MALFORMED),
+        (b"x" * 5_000_000 + b"\n", ExtractFault.MALFORMED),
+        (lines_of(entry(1, msg_id="../../etc/passwd".ljust(32))), ExtractFault.MALFORMED),
+        (lines_of(entry(1, digest="AB" * 16)), ExtractFault.MALFORMED),
+        (lines_of(entry(1, size=-1)), ExtractFault.MALFORMED),
+        (lines_of(entry(1, size=2**60)), ExtractFault.MALFORMED),
+        (lines_of(entry(1, outcome="paid")), ExtractFault.MALFORMED),
+        (lines_of(entry(1, role="both")), ExtractFault.MALFORMED),
+        (lines_of(entry(1))[:-2] + b',"more"]\n', ExtractFault.MALFORMED),
     ],
 )
 def test_rows_that_are_not_as_agreed_are_refused_though_they_are_signed(
-    tmp_path: Path, lines: bytes, verdict: Verdict
+    tmp_path: Path, lines: bytes, verdict: ExtractFault
 ) -> None:
     assert refused(forged(tmp_path / "details", lines)) is verdict
 
@@ -244,17 +244,17 @@ def test_rows_that_are_not_as_agreed_are_refused_though_they_are_signed(
 def test_a_header_that_lies_or_is_not_as_agreed_is_refused_though_it_is_signed(
     tmp_path: Path, members: dict[str, object]
 ) -> None:
-    assert refused(forged(tmp_path / "details", lines_of(*ROWS), members)) is Verdict.MALFORMED
+    assert refused(forged(tmp_path / "details", lines_of(*ROWS), members)) is ExtractFault.MALFORMED
 
 
 def test_a_bomb_is_not_unpacked_beyond_what_it_claims(tmp_path: Path) -> None:
     bomb = zstandard.compress(b"\n" * 100_000_000)
     assert len(bomb) < 100_000
-    assert refused(forged(tmp_path / "bomb", b"\n", body=bomb)) is Verdict.TOO_LARGE
+    assert refused(forged(tmp_path / "bomb", b"\n", body=bomb)) is ExtractFault.TOO_LARGE
 
 
 def test_a_body_that_is_no_zstandard_is_refused(tmp_path: Path) -> None:
-    assert refused(forged(tmp_path / "details", b"", body=b"plain")) is Verdict.MALFORMED
+    assert refused(forged(tmp_path / "details", b"", body=b"plain")) is ExtractFault.MALFORMED
 
 
 @given(raw=st.binary(max_size=300), has_magic=st.booleans())
@@ -263,4 +263,4 @@ def test_any_bytes_are_refused_with_a_verdict(
 ) -> None:
     path = tmp_path_factory.mktemp("any") / "file"
     path.write_bytes((MAGIC if has_magic else b"") + raw)
-    assert refused(path) in {Verdict.NOT_AN_EXTRACT, Verdict.MALFORMED, Verdict.BAD_SIGNATURE}
+    assert refused(path) in {ExtractFault.NOT_AN_EXTRACT, ExtractFault.MALFORMED, ExtractFault.BAD_SIGNATURE}

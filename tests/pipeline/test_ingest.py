@@ -12,7 +12,7 @@ from pipeline.schemas import BRONZE_DECISION, BRONZE_LINK_EVENT, BRONZE_MDR, BRO
 from pipeline.segments.node_keys import Trust
 from pipeline.segments.spool import find_manifests
 from protofly.record_segments import sign_manifest
-from protofly.records import Kind, decode_manifest
+from protofly.records import RecordKind, decode_manifest
 from tests.pipeline.on_disk import on_disk
 from tests.pipeline.spools import KEY, NODE, SIGNER, SegmentWriter, decision, link_event, message, stub_event
 
@@ -25,9 +25,9 @@ def test_records_of_every_kind_arrive_in_their_tables(lake: Lake, tmp_path: Path
     writer = SegmentWriter(spool)
     writer.seal([message(1), message(2, facts=None)])
     writer.seal([message(3)])
-    SegmentWriter(spool, kind=Kind.DECISION).seal([decision(1)])
-    SegmentWriter(spool, kind=Kind.LINK).seal([link_event(1)])
-    SegmentWriter(spool, kind=Kind.STUB).seal([stub_event(1)])
+    SegmentWriter(spool, kind=RecordKind.DECISION).seal([decision(1)])
+    SegmentWriter(spool, kind=RecordKind.LINK).seal([link_event(1)])
+    SegmentWriter(spool, kind=RecordKind.STUB).seal([stub_event(1)])
 
     result = ingest.run(lake, [spool], trust=TRUST)
 

@@ -20,7 +20,7 @@ from pipeline.lake.tables import Lake
 from pipeline.schemas import BRONZE_LINK_EVENT, BRONZE_MDR, SEGMENTS
 from pipeline.segments import loading as segment_loading
 from pipeline.segments.ledger import Ledger
-from protofly.records import Kind
+from protofly.records import RecordKind
 from tests.pipeline.spools import SegmentWriter, link_event, message
 
 pytestmark = pytest.mark.spark
@@ -44,7 +44,7 @@ def spool(tmp_path: Path) -> Path:
     writer = SegmentWriter(tmp_path / "spool")
     writer.seal([message(1), message(2)])
     writer.seal([message(3)])
-    SegmentWriter(tmp_path / "spool", kind=Kind.LINK).seal([link_event(1)])
+    SegmentWriter(tmp_path / "spool", kind=RecordKind.LINK).seal([link_event(1)])
     return tmp_path / "spool"
 
 
@@ -104,7 +104,7 @@ def test_kinds_that_were_stored_before_the_end_are_not_stored_again(
     lake: Lake, spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        end_before(patch, segment_loading, "_write", lambda _lake, _segments, loading: loading.kind is Kind.LINK)
+        end_before(patch, segment_loading, "_write", lambda _lake, _segments, loading: loading.kind is RecordKind.LINK)
         with pytest.raises(Killed):
             ingest.run(lake, [spool])
     assert (sequence_of(lake), lake.has(BRONZE_LINK_EVENT)) == ([1, 2, 3], False)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.core.findings import Finding, Verdict
+from pipeline.core.findings import Finding, SegmentVerdict
 from pipeline.lake.table_log import LakeError
 from pipeline.lake.tables import Change, Lake
 from pipeline.schemas import SEGMENT_STRETCH, SEGMENTS
@@ -54,7 +54,7 @@ def test_new_segments_are_judged_without_opening_what_was_entered_on_other_days(
         path.unlink()
     writer.seal([message(4)])
     [segment] = enter(lake, news(lake, writer.spool), 2, "2026-03-02")
-    assert (segment.verdict, segment.findings) == (Verdict.ACCEPTED, [Finding.UNCHECKED])
+    assert (segment.verdict, segment.findings) == (SegmentVerdict.ACCEPTED, [Finding.UNCHECKED])
     [whole] = read_stretches(lake)
     assert (whole.first.segno, whole.last.segno, whole.segments) == (1, 4, 4)
     # Whether a number that was accepted before comes with the same content, only its row can say.
@@ -75,7 +75,7 @@ def test_a_settled_segment_is_no_news_and_a_rejected_one_is_until_it_is_accepted
     assert again.stem.endswith("-000002")
     torn.write_bytes(whole)
     [segment] = enter(lake, [again], 2, "2026-03-02")
-    assert segment.verdict is Verdict.ACCEPTED
+    assert segment.verdict is SegmentVerdict.ACCEPTED
     assert news(lake, writer.spool) == []
     assert sorted((row["segno"], row["verdict"]) for row in lake.read_small(SEGMENTS).to_pylist()) == [
         (1, "accepted"),
@@ -94,7 +94,7 @@ def test_the_same_number_again_is_a_copy_or_a_fork_however_far_inside_a_stretch_
         fork.seal([message(number)])
     same, forked = sorted(find_manifests([fork.spool]), key=lambda place: place.stem)[1:]
     verdicts = {one.place: (one.verdict, Finding.REUSED in one.findings) for one in enter(lake, [same, forked], 2, "d")}
-    assert verdicts == {same: (Verdict.COPY, False), forked: (Verdict.REJECTED, True)}
+    assert verdicts == {same: (SegmentVerdict.COPY, False), forked: (SegmentVerdict.REJECTED, True)}
 
 
 def test_many_small_files_of_a_day_become_one(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from pipeline.core.findings import Finding
 from pipeline.jobs.result import ExitCode
-from pipeline.partners.extract_file import Verdict
+from pipeline.partners.extract_file import ExtractFault
 from pipeline.schemas import TABLES
 from pipeline.segments.quality import reasons
-from protofly.records import Kind
+from protofly.records import RecordKind
 
 PAGE_FOLDER = Path(__file__).parents[2] / "docs"
 PAGE = (PAGE_FOLDER / "pipeline-tables.md").read_text(encoding="utf-8")
@@ -26,7 +26,7 @@ def test_every_reason_to_refuse_an_extract_has_its_row_with_advice() -> None:
     section = page[page.index("| Verdict | Meaning |") :]
     rows = re.findall(r"^\| (`[a-z-]+`(?:, `[a-z-]+`)*) \| .* \| (.*) \|$", section, re.MULTILINE)
     shown = [(code, advice) for codes, advice in rows for code in re.findall(r"`([a-z-]+)`", codes)]
-    assert sorted(shown) == sorted((one.code, one.advice) for one in Verdict)
+    assert sorted(shown) == sorted((one.code, one.advice) for one in ExtractFault)
 
 
 def test_every_table_has_its_row_with_partitions_and_key() -> None:
@@ -41,7 +41,7 @@ def _words(names: tuple[str, ...]) -> str:
 
 def test_every_quality_rule_is_explained() -> None:
     shown = set(re.findall(r"^\| `([a-z-]+)(?::<member>)?` \| ", PAGE, re.MULTILINE))
-    assert {name.partition(":")[0] for kind in Kind for name in reasons(kind)} <= shown
+    assert {name.partition(":")[0] for kind in RecordKind for name in reasons(kind)} <= shown
 
 
 def test_records_that_changed_since_they_were_signed_off_end_with_a_finding_wherever_that_is_documented() -> None:

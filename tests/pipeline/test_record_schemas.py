@@ -11,24 +11,24 @@ from pyspark.sql.types import ArrayType, BooleanType, IntegerType, LongType, Sho
 
 import protofly.records
 from pipeline import schemas
-from protofly.records import RECORD_TYPES, GateFacts, Kind
+from protofly.records import RECORD_TYPES, GateFacts, RecordKind
 
-SCHEMAS: dict[Kind, StructType] = {
-    Kind.MESSAGE: schemas.MESSAGE_RECORD,
-    Kind.DECISION: schemas.DECISION_RECORD,
-    Kind.STUB: schemas.STUB_EVENT,
-    Kind.LINK: schemas.LINK_EVENT,
-    Kind.POLICY: schemas.POLICY_EVENT,
-    Kind.SESSION: schemas.SESSION_EVENT,
+SCHEMAS: dict[RecordKind, StructType] = {
+    RecordKind.MESSAGE: schemas.MESSAGE_RECORD,
+    RecordKind.DECISION: schemas.DECISION_RECORD,
+    RecordKind.STUB: schemas.STUB_EVENT,
+    RecordKind.LINK: schemas.LINK_EVENT,
+    RecordKind.POLICY: schemas.POLICY_EVENT,
+    RecordKind.SESSION: schemas.SESSION_EVENT,
 }
 
 BRONZE = {
-    Kind.MESSAGE: schemas.BRONZE_MDR,
-    Kind.DECISION: schemas.BRONZE_DECISION,
-    Kind.STUB: schemas.BRONZE_STUB_EVENT,
-    Kind.LINK: schemas.BRONZE_LINK_EVENT,
-    Kind.POLICY: schemas.BRONZE_POLICY_EVENT,
-    Kind.SESSION: schemas.BRONZE_SESSION_EVENT,
+    RecordKind.MESSAGE: schemas.BRONZE_MDR,
+    RecordKind.DECISION: schemas.BRONZE_DECISION,
+    RecordKind.STUB: schemas.BRONZE_STUB_EVENT,
+    RecordKind.LINK: schemas.BRONZE_LINK_EVENT,
+    RecordKind.POLICY: schemas.BRONZE_POLICY_EVENT,
+    RecordKind.SESSION: schemas.BRONZE_SESSION_EVENT,
 }
 
 
@@ -46,7 +46,7 @@ def column_types(annotation: object) -> tuple[type, ...]:
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
-def test_every_member_of_a_record_has_its_column_in_the_same_order_and_of_a_fitting_type(kind: Kind) -> None:
+def test_every_member_of_a_record_has_its_column_in_the_same_order_and_of_a_fitting_type(kind: RecordKind) -> None:
     record_type, schema = RECORD_TYPES[kind], SCHEMAS[kind]
     hints = get_type_hints(record_type, vars(protofly.records))
     assert [field.encode_name for field in msgspec.structs.fields(record_type)] == schema.fieldNames()
@@ -55,7 +55,7 @@ def test_every_member_of_a_record_has_its_column_in_the_same_order_and_of_a_fitt
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
-def test_the_raw_table_begins_with_the_record(kind: Kind) -> None:
+def test_the_raw_table_begins_with_the_record(kind: RecordKind) -> None:
     names = SCHEMAS[kind].fieldNames()
     assert BRONZE[kind].schema.fieldNames()[: len(names)] == names
     assert schemas.TABLES[BRONZE[kind].name] is BRONZE[kind]

@@ -24,7 +24,7 @@ from pipeline.segments.node_keys import Trust
 from pipeline.segments.record_lines import LineDecoder, Piece
 from pipeline.segments.spool import examine, find_manifests
 from pipeline.segments.tasks import Loading, Report, Work, load_share
-from protofly.records import Kind, decode_manifest
+from protofly.records import RecordKind, decode_manifest
 from tests.pipeline.on_disk import on_disk
 from tests.pipeline.spools import SegmentWriter, link_event, message
 
@@ -72,7 +72,7 @@ def spool(tmp_path: Path) -> Path:
     writer.seal([message(1), message(2)])
     writer.seal([message(3), message(4, msg_id=HOSTILE)])
     writer.seal([message(5)])
-    SegmentWriter(tmp_path / "spool", kind=Kind.LINK).seal([link_event(1)])
+    SegmentWriter(tmp_path / "spool", kind=RecordKind.LINK).seal([link_event(1)])
     return tmp_path / "spool"
 
 
@@ -117,9 +117,9 @@ def test_what_fails_on_the_machine_ends_the_task_and_is_no_verdict(
     error: Exception, spool: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fail_at(monkeypatch, error)
-    work = [one for one in work_in(spool) if one.manifest.kind is Kind.MESSAGE]
+    work = [one for one in work_in(spool) if one.manifest.kind is RecordKind.MESSAGE]
     with pytest.raises(type(error)):
-        load_share(Loading(Kind.MESSAGE, tmp_path / "good", tmp_path / "bad"), work)
+        load_share(Loading(RecordKind.MESSAGE, tmp_path / "good", tmp_path / "bad"), work)
 
 
 def test_a_decoder_without_memory_says_nothing_about_the_segment(spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +190,7 @@ def test_as_many_days_as_a_segment_can_have_are_taken_however_its_lines_are_cut_
     monkeypatch.setattr(segment_content, "PIECE_BYTES", 300)
     monkeypatch.setattr(segment_rows, "UNIT_LINES", 2)
     sealed_over_days(tmp_path / "spool", days)
-    report = load_share(Loading(Kind.MESSAGE, tmp_path / "good", tmp_path / "bad"), work_in(tmp_path / "spool"))
+    report = load_share(Loading(RecordKind.MESSAGE, tmp_path / "good", tmp_path / "bad"), work_in(tmp_path / "spool"))
     assert [one.finding for one in report.refused] == ["DAYS"] * is_refused
     assert len(report.counts) == 1 - is_refused
     assert len(list((tmp_path / "stage" / "good").glob("dt=*"))) <= SEGMENT_DAYS_MAX
@@ -201,7 +201,7 @@ def test_too_many_days_of_one_segment_are_not_those_of_its_neighbours(tmp_path: 
     writer.seal([message(100 + number, ts_us=message(0).ts_us + number * DAY_US) for number in range(40)])
     writer.seal([message(200 + number, ts_us=message(0).ts_us + (50 + number) * DAY_US) for number in range(20)])
     first, second, third = sorted(work_in(tmp_path / "spool"), key=lambda work: work.manifest.segno)
-    report = load_share(Loading(Kind.MESSAGE, tmp_path / "good", tmp_path / "bad"), [first, second, third])
+    report = load_share(Loading(RecordKind.MESSAGE, tmp_path / "good", tmp_path / "bad"), [first, second, third])
     assert [(one.place, one.finding) for one in report.refused] == [(second.place, "DAYS")]
     assert [(one.stem, one.good) for one in report.counts] == [(first.place.stem, 20), (third.place.stem, 20)]
 
@@ -217,8 +217,8 @@ def test_a_program_that_fails_only_on_segments_together_takes_them_one_by_one(
         return read(self, text)
 
     monkeypatch.setattr(LineDecoder, "read", failing)
-    work = [one for one in work_in(spool) if one.manifest.kind is Kind.MESSAGE]
-    report = load_share(Loading(Kind.MESSAGE, tmp_path / "good", tmp_path / "bad"), work)
+    work = [one for one in work_in(spool) if one.manifest.kind is RecordKind.MESSAGE]
+    report = load_share(Loading(RecordKind.MESSAGE, tmp_path / "good", tmp_path / "bad"), work)
     assert ([one.good for one in report.counts], report.refused) == ([2, 2, 1], [])
     assert sum(file.rows for file in report.good) == 5
 
@@ -226,5 +226,5 @@ def test_a_program_that_fails_only_on_segments_together_takes_them_one_by_one(
 def test_a_clock_that_was_decades_off_costs_no_records(tmp_path: Path) -> None:
     times = [message(0).ts_us, message(0).ts_us + 20_000 * DAY_US]
     SegmentWriter(tmp_path / "spool").seal([message(number, ts_us=time) for number, time in enumerate(times)])
-    report = load_share(Loading(Kind.MESSAGE, tmp_path / "good", tmp_path / "bad"), work_in(tmp_path / "spool"))
+    report = load_share(Loading(RecordKind.MESSAGE, tmp_path / "good", tmp_path / "bad"), work_in(tmp_path / "spool"))
     assert [(one.good, one.bad) for one in report.counts] == [(2, 0)]

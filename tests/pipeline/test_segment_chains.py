@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.findings import Finding, Verdict
+from pipeline.core.findings import Finding, SegmentVerdict
 from pipeline.core.stretches import Accepted, Stretch, missing_numbers
 from pipeline.segments.chains import SegmentChains
 from pipeline.segments.spool import Place, Segment
 from protofly.record_segments import SegmentName
-from protofly.records import Kind, SegmentManifest
+from protofly.records import RecordKind, SegmentManifest
 from tests.pipeline.spools import NODE, SECOND_US, START_US
 
 RECORDS = 10
@@ -25,7 +25,7 @@ RECORDS = 10
 def manifest(segno: int, *, boot: int = 1, prev: str | None = None, **changes: object) -> SegmentManifest:
     """As a node would have written it, number by number; `prev` is the one before in the same boot unless given."""
     made = SegmentManifest(
-        kind=Kind.MESSAGE,
+        kind=RecordKind.MESSAGE,
         node=NODE,
         boot=boot,
         segno=segno,
@@ -74,8 +74,8 @@ def test_a_signed_segment_goes_before_an_unsigned_one_with_its_number() -> None:
     forged = segment(manifest(1, sha256="e" * 64), "a-first-by-name", Finding.UNSIGNED)
     judged = SegmentChains().judge([forged, segment(manifest(1), "z")])
     assert [(one.place.spool, one.verdict) for one in judged] == [
-        ("z", Verdict.ACCEPTED),
-        ("a-first-by-name", Verdict.REJECTED),
+        ("z", SegmentVerdict.ACCEPTED),
+        ("a-first-by-name", SegmentVerdict.REJECTED),
     ]
 
 
@@ -86,7 +86,7 @@ def test_of_two_well_signed_segments_with_one_number_the_one_that_the_next_names
     true, forged = segment(manifest(2), spools[0]), segment(manifest(2, sha256="e" * 64), spools[1])
     torn = segment(manifest(3), "spool", Finding.TORN)
     verdicts = {one.place: one.verdict for one in SegmentChains().judge([forged, true, torn])}
-    assert (verdicts[true.place], verdicts[forged.place]) == (Verdict.ACCEPTED, Verdict.REJECTED)
+    assert (verdicts[true.place], verdicts[forged.place]) == (SegmentVerdict.ACCEPTED, SegmentVerdict.REJECTED)
 
 
 def test_what_the_ledger_knows_behind_a_number_shows_which_of_two_is_right() -> None:
@@ -94,8 +94,8 @@ def test_what_the_ledger_knows_behind_a_number_shows_which_of_two_is_right() -> 
     known = entry(1, 3).first
     assert (known.sha256, known.prev_sha256) == (behind.sha256, behind.prev_sha256)
     true, forged = segment(manifest(2), "z"), segment(manifest(2, sha256="e" * 64), "a")
-    SegmentChains([(NODE, Kind.MESSAGE.value, known)]).judge([forged, true])
-    assert (true.verdict, forged.verdict) == (Verdict.ACCEPTED, Verdict.REJECTED)
+    SegmentChains([(NODE, RecordKind.MESSAGE.value, known)]).judge([forged, true])
+    assert (true.verdict, forged.verdict) == (SegmentVerdict.ACCEPTED, SegmentVerdict.REJECTED)
 
 
 @pytest.mark.parametrize("finding", [Finding.SIGNATURE, Finding.UNKNOWN_KEY])
@@ -103,7 +103,7 @@ def test_nobody_vouches_for_well_signed_content_without_a_good_signature(finding
     true, forged = segment(manifest(2), "a"), segment(manifest(2, sha256="e" * 64), "z")
     liar = segment(manifest(3, prev="e" * 64), "spool", finding)
     SegmentChains().judge([forged, true, liar])
-    assert (true.verdict, forged.verdict) == (Verdict.ACCEPTED, Verdict.REJECTED)
+    assert (true.verdict, forged.verdict) == (SegmentVerdict.ACCEPTED, SegmentVerdict.REJECTED)
 
 
 def test_a_damaged_segment_does_not_take_its_number() -> None:
@@ -192,7 +192,7 @@ def test_a_clock_that_went_back_between_two_segments_is_reported_and_costs_no_re
     chains = SegmentChains()
     for number in order:
         chains.judge([pair[number]])
-    assert [one.verdict for one in pair.values()] == [Verdict.ACCEPTED] * 2
+    assert [one.verdict for one in pair.values()] == [SegmentVerdict.ACCEPTED] * 2
     shown = [remark for one in pair.values() for remark in one.remarks if "opened" in remark]
     assert len(shown) == is_reported == sum(Finding.CLOCK in one.findings for one in pair.values())
 
@@ -220,6 +220,6 @@ def test_any_split_order_or_repetition_accepts_the_same_segments(
     bounds = [0, *sorted(cuts), len(arrivals)]
     for first, last in pairwise(bounds):
         judged = chains.judge(arrivals[first:last])
-        accepted += [one.manifest.segno for one in judged if one.manifest and one.verdict is Verdict.ACCEPTED]
-        assert all(one.verdict is not Verdict.REJECTED for one in judged)
+        accepted += [one.manifest.segno for one in judged if one.manifest and one.verdict is SegmentVerdict.ACCEPTED]
+        assert all(one.verdict is not SegmentVerdict.REJECTED for one in judged)
     assert sorted(accepted) == list(range(1, 9))

@@ -28,7 +28,7 @@ from pipeline.segments.record_lines import LineDecoder
 from pipeline.segments.rows import Rows, SegmentReader
 from pipeline.segments.spool import Place, find_manifests
 from pipeline.segments.tasks import Loading, Work, load_share
-from protofly.records import RECORD_TYPES, Kind, SegmentManifest, decode_manifest
+from protofly.records import RECORD_TYPES, RecordKind, SegmentManifest, decode_manifest
 from tests.pipeline.on_disk import on_disk
 from tests.pipeline.spools import NODE, SECOND_US, START_US, SegmentWriter, decision, link_event, message, stub_event
 
@@ -50,7 +50,7 @@ def content_of(lines: Sequence[bytes]) -> bytes:
 
 def manifest_of(lines: Sequence[bytes], **members: Any) -> SegmentManifest:
     facts: dict[str, Any] = {
-        "kind": Kind.MESSAGE,
+        "kind": RecordKind.MESSAGE,
         "node": NODE,
         "boot": 1,
         "segno": 7,
@@ -87,7 +87,7 @@ def bad_of(rows: Sequence[Rows]) -> list[dict[str, Any]]:
 
 def rows_of(segments: Sequence[tuple[Sequence[bytes], SegmentManifest]]) -> list[Rows]:
     """All rows of some segments, read one after the other."""
-    reader = SegmentReader(Kind.MESSAGE)
+    reader = SegmentReader(RecordKind.MESSAGE)
     sources = [(content_of(lines), Source(manifest, "2026-03-01")) for lines, manifest in segments]
     return [*chain.from_iterable(reader.read(content, source) for content, source in sources), *reader.rest()]
 
@@ -253,7 +253,7 @@ def test_segments_that_are_judged_together_become_what_each_becomes_by_itself(
 
 
 def test_each_segment_is_reported_how_many_of_its_own_lines_became_what() -> None:
-    reader = SegmentReader(Kind.MESSAGE)
+    reader = SegmentReader(RecordKind.MESSAGE)
     lines = [b"?", line_of(1), line_of(2), b"{}"], [line_of(1)], [b"?"], [line_of(2, node="x"), line_of(3)]
     sources = [Source(manifest_of(of_one, segno=place), "2026-03-01") for place, of_one in enumerate(lines)]
     for source, of_one in zip(sources, lines, strict=True):
@@ -336,16 +336,16 @@ def test_a_segment_without_a_good_line_has_no_rows() -> None:
 def test_content_that_is_not_what_the_manifest_says_is_refused(damage: Any) -> None:
     lines = [line_of(number) for number in range(1, 30)]
     with pytest.raises(ContentError):
-        list(SegmentReader(Kind.MESSAGE).read(damage(lines), Source(manifest_of(lines), "2026-03-01")))
+        list(SegmentReader(RecordKind.MESSAGE).read(damage(lines), Source(manifest_of(lines), "2026-03-01")))
 
 
 @pytest.mark.parametrize(
     ("kind", "record"),
-    [(Kind.DECISION, decision(1)), (Kind.LINK, link_event(1)), (Kind.STUB, stub_event(1))],
+    [(RecordKind.DECISION, decision(1)), (RecordKind.LINK, link_event(1)), (RecordKind.STUB, stub_event(1))],
 )
-def test_lines_of_every_kind_come_back_as_they_were_written(kind: Kind, record: Any) -> None:
+def test_lines_of_every_kind_come_back_as_they_were_written(kind: RecordKind, record: Any) -> None:
     members = msgspec.structs.asdict(record) | {"v": 1}
-    if kind is Kind.STUB:
+    if kind is RecordKind.STUB:
         members["exchange_us"] = ((1, 2), (3, 4))
     line = msgspec.json.encode(RECORD_TYPES[kind](**members))
     decoder = LineDecoder(kind)
@@ -374,7 +374,7 @@ def test_a_task_writes_its_rows_by_day_and_says_what_became_of_every_line(tmp_pa
     writer = SegmentWriter(tmp_path / "spool")
     writer.seal([message(1), message(2, ts_us=START_US + DAY_US)])
     writer.seal_lines(b"{}\n")
-    report = load_share(Loading(Kind.MESSAGE, tmp_path / "good", tmp_path / "bad"), list(work_in(writer.spool)))
+    report = load_share(Loading(RecordKind.MESSAGE, tmp_path / "good", tmp_path / "bad"), list(work_in(writer.spool)))
     assert [(one.good, one.bad) for one in report.counts] == [(2, 0), (0, 1)]
     assert sorted((file.day, file.rows) for file in report.good) == [("2026-03-01", 1), ("2026-03-02", 1)]
     assert {Path(file.path).parent for file in report.good} == {
@@ -389,9 +389,9 @@ def test_ids_are_bytes_in_records_of_messages_and_texts_in_others(tmp_path: Path
     records = [decision(number) for number in (1, 2)]
     for record in records:
         record.msg_id = "AB" * 16
-    SegmentWriter(tmp_path / "spool", kind=Kind.DECISION).seal(records)
+    SegmentWriter(tmp_path / "spool", kind=RecordKind.DECISION).seal(records)
     [written] = load_share(
-        Loading(Kind.DECISION, tmp_path / "good", tmp_path / "bad"), list(work_in(tmp_path / "spool"))
+        Loading(RecordKind.DECISION, tmp_path / "good", tmp_path / "bad"), list(work_in(tmp_path / "spool"))
     ).good
     rows = pq.read_table(written.path, partitioning=None)
     assert rows.schema.equals(segment_rows.stored_schema(BRONZE_DECISION))
@@ -413,7 +413,7 @@ def test_a_task_says_which_segments_are_not_what_was_verified(tmp_path: Path) ->
         msgspec.structs.replace(second, manifest=other),
         msgspec.structs.replace(first, place=gone),
     ]
-    report = load_share(Loading(Kind.MESSAGE, tmp_path / "good", tmp_path / "bad"), share)
+    report = load_share(Loading(RecordKind.MESSAGE, tmp_path / "good", tmp_path / "bad"), share)
     assert (report.changed, report.missing) == ([second.place], [gone])
     assert [one.stem for one in report.counts] == [first.place.stem]
 

@@ -6,17 +6,17 @@ from collections.abc import Iterable
 
 import pytest
 
-from pipeline.core.findings import Finding, Severity, Verdict
+from pipeline.core.findings import Finding, SegmentVerdict, Severity
 from pipeline.segments.spool import Place, Segment
 from pipeline.segments.summary import LINES, FindingSummary, missing_line
 
 
 def segment(number: int, finding: Finding | None = None, remark: str = "", node: str = "mn-1.a.example") -> Segment:
     place = Place("/spool", f"mdr-{node}-1-{number:06d}.manifest.json", 10, 1)
-    made = Segment(place, verdict=Verdict.ACCEPTED)
+    made = Segment(place, verdict=SegmentVerdict.ACCEPTED)
     if finding is not None:
         made.find(finding, remark)
-        made.verdict = Verdict.REJECTED if made.is_fatal else Verdict.ACCEPTED
+        made.verdict = SegmentVerdict.REJECTED if made.is_fatal else SegmentVerdict.ACCEPTED
     return made
 
 

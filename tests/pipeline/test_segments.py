@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from msg_node.records.recovery import note_run
 from msg_node.records.segment_writer import SegmentOptions
 from msg_node.records.writer import RecordsWriter, WriterOptions
-from pipeline.core.findings import SIGNATURE_FINDINGS, Finding, Severity, Verdict
+from pipeline.core.findings import SIGNATURE_FINDINGS, Finding, SegmentVerdict, Severity
 from pipeline.segments.chains import SegmentChains
 from pipeline.segments.content import LINE_BYTES_MAX, ContentError
 from pipeline.segments.node_keys import Trust, load_trust
 from pipeline.segments.spool import MANIFEST_BYTES_MAX, Place, Segment, examine, find_manifests, verified_content
 from protofly.errors import SettingsError
 from protofly.record_segments import SegmentName, Signer, sign_manifest
-from protofly.records import Kind, SegmentManifest, decode_manifest, frame_end
+from protofly.records import RecordKind, SegmentManifest, decode_manifest, frame_end
 from protofly.signatures import SigningKey
 from tests.pipeline.on_disk import on_disk
 from tests.pipeline.spools import KEY, NODE, SECOND_US, SIGNER, START_US, SegmentWriter, message
@@ -79,7 +79,7 @@ def test_a_genuine_segment_has_nothing_against_it(tmp_path: Path) -> None:
         verified_content(segment.place, segment.manifest)
     assert (changed.value.finding, missing.value.finding) == (Finding.CHANGED, Finding.MISSING)
     [judged] = SegmentChains().judge([segment])
-    assert judged.verdict is Verdict.ACCEPTED
+    assert judged.verdict is SegmentVerdict.ACCEPTED
     row = judged.row(3)
     assert (row["node"], row["kind"], row["segno"], row["verdict"], row["batch"]) == (NODE, "mdr", 1, "accepted", 3)
 
@@ -279,7 +279,7 @@ def test_damage_is_found_and_the_segment_rejected(
     seal(tmp_path)
     damage(only(tmp_path))
     [segment] = SegmentChains().judge([examine(only(tmp_path), TRUST)])
-    assert (segment.verdict, segment.is_fatal) == (Verdict.REJECTED, True)
+    assert (segment.verdict, segment.is_fatal) == (SegmentVerdict.REJECTED, True)
     assert expected in segment.findings
     assert expected.meaning in segment.row(1)["detail"]
 
@@ -291,7 +291,7 @@ def test_what_is_not_signed_by_a_known_key_is_accepted_with_a_warning_unless_sig
     seal(tmp_path)
     damage(only(tmp_path))
     [segment] = SegmentChains().judge([examine(only(tmp_path), Trust(TRUST.keys))])
-    assert (segment.verdict, segment.severity) == (Verdict.ACCEPTED, Severity.WARNING)
+    assert (segment.verdict, segment.severity) == (SegmentVerdict.ACCEPTED, Severity.WARNING)
     assert set(segment.findings) <= SIGNATURE_FINDINGS
 
 
@@ -315,7 +315,7 @@ def test_a_clock_that_jumped_is_reported_but_costs_no_records(times: dict[str, i
     seal(tmp_path)
     rewrite(only(tmp_path), SIGNER, **times)
     [segment] = SegmentChains().judge([examine(only(tmp_path), TRUST)])
-    assert (segment.verdict, segment.severity) == (Verdict.ACCEPTED, Severity.SEVERE)
+    assert (segment.verdict, segment.severity) == (SegmentVerdict.ACCEPTED, Severity.SEVERE)
     assert "clock" in codes(segment)
 
 
@@ -417,9 +417,9 @@ def test_signatures_cannot_be_required_without_keys(tmp_path: Path) -> None:
 
 def test_kinds_of_records_do_not_share_numbers(tmp_path: Path) -> None:
     seal(tmp_path)
-    SegmentWriter(tmp_path, kind=Kind.SESSION).seal([], lost=1)
+    SegmentWriter(tmp_path, kind=RecordKind.SESSION).seal([], lost=1)
     judged = SegmentChains().judge([examine(place, TRUST) for place in find_manifests([tmp_path])])
-    assert [segment.verdict for segment in judged] == [Verdict.ACCEPTED] * 2
+    assert [segment.verdict for segment in judged] == [SegmentVerdict.ACCEPTED] * 2
 
 
 async def sealed(writer: RecordsWriter, count: int) -> None:
@@ -441,7 +441,7 @@ async def test_empty_segments_of_a_node_that_was_idle_and_then_crashed_continue_
         note_run(tmp_path, boot_of(tmp_path), is_running=True)  # as if it had been killed
     found = [examine(place, Trust()) for place in find_manifests([tmp_path])]
     judged = SegmentChains().judge(found)
-    assert {segment.verdict for segment in judged} == {Verdict.ACCEPTED}
+    assert {segment.verdict for segment in judged} == {SegmentVerdict.ACCEPTED}
     allowed = {Finding.UNSIGNED, Finding.CRASH}
     assert {finding for segment in judged for finding in segment.findings} == allowed
     [crashed] = [segment for segment in judged if Finding.CRASH in segment.findings]

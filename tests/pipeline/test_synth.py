@@ -16,7 +16,7 @@ from benchmarks.synth.world import SynthOptions
 from policy.core.engine import Effect
 from policy.files import read_policies
 from protofly.errors import SettingsError
-from protofly.records import DecisionRecord, Kind, LinkEvent, MessageRecord, PolicyEvent, StubEvent
+from protofly.records import DecisionRecord, LinkEvent, MessageRecord, PolicyEvent, RecordKind, StubEvent
 from tests.pipeline.synth_reading import file_sha256, manifests, readable, records_in
 from tests.support.replayed import facts_of
 
@@ -31,7 +31,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth]:
 
 def messages(made: tuple[Path, Truth]) -> list[MessageRecord]:
     out, truth = made
-    return [record for record in readable(out / "spool", Kind.MESSAGE, truth) if isinstance(record, MessageRecord)]
+    return [
+        record for record in readable(out / "spool", RecordKind.MESSAGE, truth) if isinstance(record, MessageRecord)
+    ]
 
 
 def test_readable_records_are_as_many_as_the_truth_says(made: tuple[Path, Truth]) -> None:
@@ -43,7 +45,7 @@ def test_readable_records_are_as_many_as_the_truth_says(made: tuple[Path, Truth]
     assert outcomes == {name: count for name, count in truth.outcomes.items() if count}
     assert len({(record.node, record.boot, record.seq) for record in records}) == len(records)
     assert 0.9 < len(records) / OPTIONS.rows < 1.3
-    assert sum(len(readable(out / "spool", kind, truth)) for kind in Kind) == sum(truth.records.values())
+    assert sum(len(readable(out / "spool", kind, truth)) for kind in RecordKind) == sum(truth.records.values())
 
 
 def test_the_sides_differ_in_exactly_the_planted_cases(made: tuple[Path, Truth]) -> None:
@@ -106,9 +108,9 @@ def test_untouched_segments_hold_what_their_manifests_say_and_are_chained_and_si
     touched = {(fault.node, fault.boot, fault.segno) for fault in truth.segments} | {
         (fault.node, fault.boot, 9) for fault in truth.segments if fault.fault == "renumbered"
     }
-    before: dict[tuple[str, Kind], str] = {}
+    before: dict[tuple[str, RecordKind], str] = {}
     for path, manifest in sorted(manifests(out / "spool"), key=lambda one: (one[1].boot, one[1].segno)):
-        is_touched = manifest.kind is Kind.MESSAGE and (manifest.node, manifest.boot, manifest.segno) in touched
+        is_touched = manifest.kind is RecordKind.MESSAGE and (manifest.node, manifest.boot, manifest.segno) in touched
         if not is_touched:
             lines = records_in(path)
             assert manifest.sha256 == file_sha256(path)
@@ -166,7 +168,7 @@ def test_every_fault_of_segments_is_there_and_shows(made: tuple[Path, Truth]) ->
 def test_abuse_is_in_the_records_of_its_target(made: tuple[Path, Truth]) -> None:
     out, truth = made
     records = messages(made)
-    spoofs = [one for one in readable(out / "spool", Kind.LINK, truth) if isinstance(one, LinkEvent)]
+    spoofs = [one for one in readable(out / "spool", RecordKind.LINK, truth) if isinstance(one, LinkEvent)]
     for abuse in truth.abuse:
         if abuse.pattern == "spoofing":
             found = [one for one in spoofs if one.event == "spoofed" and one.domain == abuse.peer_domain]
@@ -185,16 +187,16 @@ def test_abuse_is_in_the_records_of_its_target(made: tuple[Path, Truth]) -> None
 
 def test_denials_have_decisions_beside_them(made: tuple[Path, Truth]) -> None:
     out, truth = made
-    decisions = [one for one in readable(out / "spool", Kind.DECISION, truth) if isinstance(one, DecisionRecord)]
+    decisions = [one for one in readable(out / "spool", RecordKind.DECISION, truth) if isinstance(one, DecisionRecord)]
     denied = {(one.node, one.msg_id) for one in messages(made) if one.outcome == "denied"}
     assert denied <= {(one.node, one.msg_id) for one in decisions if not one.permitted}
 
 
 def test_nodes_record_their_policies_and_sum_their_stubs_up(made: tuple[Path, Truth]) -> None:
     out, truth = made
-    deployed = [one for one in readable(out / "spool", Kind.POLICY, truth) if isinstance(one, PolicyEvent)]
+    deployed = [one for one in readable(out / "spool", RecordKind.POLICY, truth) if isinstance(one, PolicyEvent)]
     assert [one.after for one in deployed] == [truth.deployed_rev] * OPTIONS.domains
-    stubs = [one for one in readable(out / "spool", Kind.STUB, truth) if isinstance(one, StubEvent)]
+    stubs = [one for one in readable(out / "spool", RecordKind.STUB, truth) if isinstance(one, StubEvent)]
     summed = sum(count for one in stubs for _, count in one.exchange_us or ())
     # Of the messages that reached a stub the records of some can no longer be read.
     reached = [one for one in messages(made) if one.role == "out" and one.stub_ver]

@@ -6,7 +6,7 @@ import pytest
 
 from policy.core import gate as gate_module
 from policy.core.engine import FAULT, AllOf, CompiledPolicies, Effect, Hook, Mode, compile_policies
-from policy.core.gate import Gate, PeerRule, Step
+from policy.core.gate import Gate, GateStep, PeerRule
 from policy.core.rates import UNLIMITED, RateLimit, TypeRate
 from policy.core.temporary import make_gate
 from protofly.errors import Code, SettingsError
@@ -25,7 +25,7 @@ def test_silent_policies_leave_it_to_the_peers_entry(hook: Hook) -> None:
     facts = some_facts(hook=hook, link_domain="b.example")
     assert Gate(NOTHING, NAMED).judge(facts).permitted
     closed = Gate(NOTHING, {"b.example": PeerRule(default="deny")}).judge(facts)
-    assert (closed.permitted, closed.code, closed.step) == (False, Code.DOMAIN_BLOCKED, Step.DEFAULT)
+    assert (closed.permitted, closed.code, closed.step) == (False, Code.DOMAIN_BLOCKED, GateStep.DEFAULT)
     unnamed = Gate(NOTHING, {}).judge(facts)
     assert (unnamed.permitted, unnamed.code, unnamed.rule_id) == (False, Code.DOMAIN_BLOCKED, "")
 
@@ -40,7 +40,11 @@ def test_own_bus_is_open_unless_a_rule_denies() -> None:
 def test_rule_can_open_for_a_domain_that_nobody_named() -> None:
     verdict = Gate(one_policy(permit("p")), {}).judge(some_facts())
     assert verdict.permitted
-    assert (verdict.rule_id, verdict.step, verdict.revision) == ("s/p", Step.POLICY, one_policy(permit("p")).revision)
+    assert (verdict.rule_id, verdict.step, verdict.revision) == (
+        "s/p",
+        GateStep.POLICY,
+        one_policy(permit("p")).revision,
+    )
 
 
 @pytest.mark.parametrize(
@@ -89,7 +93,7 @@ def test_silence_is_judged_by_the_entry_of_each_domain_anew() -> None:
     domains = ("b.example", "c.example", "b.example", "c.example")
     verdicts = [gate.judge(some_facts(a_message(to=f"hyperty://{domain}/h"))) for domain in domains]
     assert [verdict.permitted for verdict in verdicts] == [True, False, True, False]
-    assert {verdict.step for verdict in verdicts} == {Step.DEFAULT}
+    assert {verdict.step for verdict in verdicts} == {GateStep.DEFAULT}
 
 
 @pytest.mark.parametrize("hook", [*BETWEEN_DOMAINS, "local"])
@@ -123,7 +127,7 @@ def test_rates_come_first_and_each_direction_has_its_own() -> None:
     assert gate.denied == 2
     refused = gate.judge(some_facts(size_bytes=20_000))
     assert gate.denied == 3
-    assert (refused.code, refused.step, refused.rule_id) == (Code.RATE, Step.RATE, "")
+    assert (refused.code, refused.step, refused.rule_id) == (Code.RATE, GateStep.RATE, "")
     assert refused.retry_after_seconds == pytest.approx(0.5)
     assert gate.judge(some_facts(now=outward.now + 0.6)).permitted
 
@@ -138,7 +142,7 @@ def test_a_type_of_message_has_its_own_rate_in_each_direction() -> None:
     for wish in wishes:
         assert gate.judge(wish).permitted
         refused = gate.judge(wish)
-        assert (refused.code, refused.step) == (Code.RATE, Step.RATE)
+        assert (refused.code, refused.step) == (Code.RATE, GateStep.RATE)
         assert refused.retry_after_seconds == pytest.approx(1.0)
     assert all(gate.judge(some_facts(a_message(type_="update"))).permitted for _ in range(50))
 
@@ -162,7 +166,7 @@ def test_where_direct_connections_are_barred_nobody_sets_one_up_whatever_rules_s
     for policies in (NOTHING, one_policy(permit("p"))):
         verdict = Gate(policies, {"b.example": PeerRule(p2p=False)}).judge(facts)
         assert verdict.permitted is passes
-        assert passes or (verdict.code, verdict.step) == (Code.POLICY, Step.LIST)
+        assert passes or (verdict.code, verdict.step) == (Code.POLICY, GateStep.LIST)
 
 
 def test_a_bar_on_direct_connections_keeps_nobody_from_finding_the_domain() -> None:
@@ -281,7 +285,7 @@ def test_most_specific_name_of_the_lists_decides(
 
 def test_lists_stand_above_rules() -> None:
     gate = Gate(one_policy(permit("p")), NAMED, deny=["b.example"])
-    assert gate.judge(some_facts()).step is Step.LIST
+    assert gate.judge(some_facts()).step is GateStep.LIST
 
 
 def test_most_specific_entry_counts() -> None:
@@ -327,7 +331,7 @@ def test_a_closed_own_bus_lets_pass_only_what_a_rule_permits() -> None:
     assert (verdict.permitted, verdict.code, verdict.step, verdict.details_for_sender) == (
         False,
         Code.POLICY,
-        Step.DEFAULT,
+        GateStep.DEFAULT,
         None,
     )
     assert gate.judge(some_facts(create)).permitted  # between domains the entry decides

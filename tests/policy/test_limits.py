@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from policy.core import limits
 from policy.core.engine import compile_canonical
-from policy.core.gate import Gate, PeerRule, Step
+from policy.core.gate import Gate, GateStep, PeerRule
 from policy.core.limits import BURST_SECONDS, kept_counts, parse_limit
 from policy.core.model import Facts, Hook
 from policy.core.quotas import Counted, Quota
@@ -50,7 +50,7 @@ def test_a_rate_lets_pass_what_it_permits_and_says_how_long_to_wait() -> None:
     gate = gate_of('{ by = "all", messages_per_second = 0.5, burst_seconds = 4 }')
     assert [gate.judge(asked()).permitted for _ in range(3)] == [True, True, False]
     verdict = gate.judge(asked())
-    assert (verdict.code, verdict.step, verdict.rule_id) == (Code.RATE, Step.LIMIT, "s/r")
+    assert (verdict.code, verdict.step, verdict.rule_id) == (Code.RATE, GateStep.LIMIT, "s/r")
     assert verdict.details_for_sender == {"retryAfter": pytest.approx(2.0), "rule": "s/r"}
     assert gate.judge(some_facts(a_message(type_="read"))).permitted  # by a rule without a limit
     assert gate.judge(asked(now=MONDAY_NOON + 2.001)).permitted
@@ -113,8 +113,8 @@ def test_what_another_rule_denies_or_a_peer_may_not_send_is_not_counted() -> Non
     gate = Gate(load_policies([PolicyText("p.toml", text, "toml")]), {"*": rule})
     assert gate.judge(asked(size_bytes=2000)).code is Code.POLICY
     assert gate.judge(asked(size_bytes=100)).permitted
-    assert gate.judge(asked(size_bytes=100)).step is Step.RATE  # before the limit is asked
-    assert gate.judge(asked(size_bytes=100, now=MONDAY_NOON + 9)).step is Step.LIMIT
+    assert gate.judge(asked(size_bytes=100)).step is GateStep.RATE  # before the limit is asked
+    assert gate.judge(asked(size_bytes=100, now=MONDAY_NOON + 9)).step is GateStep.LIMIT
 
 
 def test_asking_and_looking_up_a_domain_count_nothing() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy.core.engine import CompiledPolicies, Facts, Hook
-from policy.core.gate import Gate, PeerRule, Step, narrow
+from policy.core.gate import Gate, GateStep, PeerRule, narrow
 from policy.core.object_policies import ObjectPolicy, compile_document
 from policy.core.text import PolicyText, load_policies
 from protofly.errors import Code, SettingsError
@@ -48,7 +48,7 @@ def gate_of(named: Named, policies: CompiledPolicies | None = None) -> Gate:
 def test_what_a_document_denies_does_not_pass_whatever_permits_it(hook: Hook) -> None:
     gate = gate_of(Named(one_policy(deny("no"))), one_policy(permit("yes")))
     verdict = gate.judge(asked(hook))
-    assert (verdict.permitted, verdict.code, verdict.step) == (False, Code.POLICY, Step.DOCUMENT)
+    assert (verdict.permitted, verdict.code, verdict.step) == (False, Code.POLICY, GateStep.DOCUMENT)
     assert verdict.details_for_sender == {"rule": f"document: {DOCUMENT} s/no"}
     assert gate.foresee(asked(hook)) == gate.explain(asked(hook)).verdict == verdict
     assert gate.denied == 1
@@ -57,7 +57,7 @@ def test_what_a_document_denies_does_not_pass_whatever_permits_it(hook: Hook) ->
 def test_what_a_rule_denies_is_denied_by_that_rule_whatever_a_document_says() -> None:
     gate = gate_of(Named(one_policy(deny("no"))), one_policy(deny("never")))
     verdict = gate.judge(asked())
-    assert (verdict.permitted, verdict.rule_id, verdict.step) == (False, "s/never", Step.POLICY)
+    assert (verdict.permitted, verdict.rule_id, verdict.step) == (False, "s/never", GateStep.POLICY)
 
 
 def test_what_the_gates_of_another_node_let_pass_is_denied_and_counted_only_where_a_document_denies_it() -> None:
@@ -66,16 +66,16 @@ def test_what_the_gates_of_another_node_let_pass_is_denied_and_counted_only_wher
     denying, permitting = gate_of(Named(one_policy(deny("no")))), gate_of(Named(one_policy(permit("yes"))))
     verdict = narrow(denying, asked())
     assert verdict is not None
-    assert (verdict.permitted, verdict.step) == (False, Step.DOCUMENT)
+    assert (verdict.permitted, verdict.step) == (False, GateStep.DOCUMENT)
     assert narrow(permitting, asked()) is None
     assert (alone.denied, denying.denied, permitting.denied) == (0, 1, 0)
 
 
 def test_what_a_document_permits_passes_only_if_all_else_lets_it_pass() -> None:
     opened = Named(one_policy(permit("yes")))
-    assert gate_of(opened).judge(asked()).step is Step.DEFAULT
+    assert gate_of(opened).judge(asked()).step is GateStep.DEFAULT
     verdict = gate_of(opened, one_policy(deny("no"))).judge(asked())
-    assert (verdict.permitted, verdict.rule_id, verdict.step) == (False, "s/no", Step.POLICY)
+    assert (verdict.permitted, verdict.rule_id, verdict.step) == (False, "s/no", GateStep.POLICY)
     stranger = Gate()
     stranger.narrow_by(opened)
     assert stranger.judge(asked()).code is Code.DOMAIN_BLOCKED

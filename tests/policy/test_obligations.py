@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from policy.core.engine import compile_canonical
-from policy.core.gate import Gate, PeerRule, Verdict
+from policy.core.gate import Gate, GateVerdict, PeerRule
 from policy.core.model import LOGGED, Hook
 from policy.core.obligations import Duties, Instead, is_service, notified_addresses
 from policy.core.text import PolicyText, load_policies
@@ -29,7 +29,7 @@ def gate_of(obligations: str, effect: str = "permit") -> Gate:
     return Gate(compile_canonical(policies.canonical), {"b.example": PeerRule()})  # as it comes to another process
 
 
-def verdict_of(gate: Gate, type_: str = "create", hook: Hook = "out") -> Verdict:
+def verdict_of(gate: Gate, type_: str = "create", hook: Hook = "out") -> GateVerdict:
     return gate.judge(some_facts(a_message(type_=type_, to=BOB), hook=hook))
 
 

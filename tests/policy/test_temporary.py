@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from policy.core import temporary
 from policy.core.engine import Facts, Hook
-from policy.core.gate import Gate, PeerRule, Step
+from policy.core.gate import Gate, GateStep, PeerRule
 from policy.core.rates import RateLimit
 from policy.core.temporary import TemporaryGate, TemporaryGates, make_gate, temporary_gate
 from policy.core.text import PolicyText, load_policies
@@ -40,7 +40,7 @@ def test_a_gate_decides_before_rules_and_entries_and_ends_with_its_flows() -> No
     gate.set_temporary([CLOSED])
     assert gate.era is not settled.era
     verdict = gate.judge(asked())
-    assert (verdict.permitted, verdict.code, verdict.step) == (False, Code.POLICY, Step.GATE)
+    assert (verdict.permitted, verdict.code, verdict.step) == (False, Code.POLICY, GateStep.GATE)
     assert verdict.details_for_sender == {"rule": "gate: deny a.example > b.example"}
     assert gate.settle(asked()) is None
     assert gate.explain(asked()).verdict == gate.foresee(asked()) == verdict
@@ -59,13 +59,13 @@ def test_a_gate_that_permits_opens_what_nothing_names_and_what_a_rule_denies() -
 
 
 def test_lists_blocks_and_rates_stand_above_gates() -> None:
-    assert gate_of(OPEN, deny=["b.example"]).judge(asked()).step is Step.LIST
+    assert gate_of(OPEN, deny=["b.example"]).judge(asked()).step is GateStep.LIST
     gate = gate_of(OPEN)
     gate.cut_off(["b.example"])
-    assert gate.judge(asked()).step is Step.LIST
+    assert gate.judge(asked()).step is GateStep.LIST
     slow = Gate(peers={"*": PeerRule(rate=RateLimit(messages_per_second=1.0))})
     slow.set_temporary([OPEN])
-    assert [slow.judge(asked()).step for _ in range(2)] == [Step.GATE, Step.RATE]
+    assert [slow.judge(asked()).step for _ in range(2)] == [GateStep.GATE, GateStep.RATE]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from policy.core.engine import Facts, Hook
-from policy.core.gate import Gate, PeerRule, Step
+from policy.core.gate import Gate, GateStep, PeerRule
 from policy.core.obligations import LABELS, Transfer
 from policy.core.recorded_facts import with_transfer
 from policy.core.text import PolicyText, load_policies
@@ -34,7 +34,7 @@ def leaving(hook: Hook = "out", type_: str = "create") -> Facts:
 @pytest.mark.parametrize("received", [(), ("personal",), ("Personal", "health")])
 def test_labelled_data_stays_here_unless_the_domain_may_receive_all_its_labels(received: tuple[str, ...]) -> None:
     verdict = gate_of(PATIENT, *received).judge(leaving())
-    assert (verdict.permitted, verdict.code, verdict.step) == (False, Code.CONSENT, Step.POLICY)
+    assert (verdict.permitted, verdict.code, verdict.step) == (False, Code.CONSENT, GateStep.POLICY)
     assert (verdict.rule_id, verdict.details_for_sender) == ("s/yes", {"rule": "s/yes"})
     assert gate_of(PATIENT, *received).settle(leaving()) is None
 

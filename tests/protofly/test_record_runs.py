@@ -12,7 +12,7 @@ from protofly import block_encoding
 from protofly.block_encoding import encode_blocks
 from protofly.record_encoding import LinesEncoding, encodable
 from protofly.record_runs import OWN_MEMBERS, MessageRun, Recorded, count_records, records_in
-from protofly.records import Kind, MessageRecord
+from protofly.records import MessageRecord, RecordKind
 from tests.support.message_records import message_records
 
 
@@ -51,7 +51,7 @@ def test_runs_are_written_byte_for_byte_as_their_records(recorded: list[Recorded
 @given(recorded=mixed())
 @settings(deadline=None, max_examples=30)
 def test_version_1_has_the_records_of_a_run_as_lines(recorded: list[Recorded]) -> None:
-    encoding = LinesEncoding(Kind.MESSAGE, "mn-1.a.example", 7)
+    encoding = LinesEncoding(RecordKind.MESSAGE, "mn-1.a.example", 7)
     [of_runs] = encoding.encode(encoding.prepare(recorded), 1)
     [of_records] = encoding.encode(list(records_in(recorded)), 1)
     assert of_runs.content == of_records.content

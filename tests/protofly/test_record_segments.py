@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from protofly.record_segments import SegmentFacts, SegmentName
-from protofly.records import Kind
+from protofly.records import RecordKind
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_a_name_is_read_as_it_was_written(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", RecordKind)
+def test_a_name_is_read_as_it_was_written(kind: RecordKind) -> None:
     name = SegmentName(kind, "mn-1.a.example", 7, 12)
     assert str(name).endswith("-mn-1.a.example-7-000012")
     assert SegmentName.parse(str(name)) == name
@@ -19,7 +19,7 @@ def test_a_name_is_read_as_it_was_written(kind: Kind) -> None:
     "text", ["", "mdr", "mdr-mn-1", "mdr-mn-7-x", "mdr--7-1", "xyz-mn-7-1", "MDR-mn-7-1", "mdr-mn-7-1.tmp"]
 )
 def test_what_names_no_segment_is_none(text: str) -> None:
-    assert SegmentName.parse("mdr-mn-7-1") == SegmentName(Kind.MESSAGE, "mn", 7, 1)
+    assert SegmentName.parse("mdr-mn-7-1") == SegmentName(RecordKind.MESSAGE, "mn", 7, 1)
     assert SegmentName.parse(text) is None
 
 

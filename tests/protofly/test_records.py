@@ -17,8 +17,8 @@ from protofly.record_segments import SegmentFacts
 from protofly.records import (
     RECORD_TYPES,
     GateFacts,
-    Kind,
     MessageRecord,
+    RecordKind,
     SegmentManifest,
     decode_manifest,
     envelope_digest,
@@ -42,7 +42,7 @@ TEMPLATE = MessageRecord(
     outcome="delivered",
 )
 MANIFEST = SegmentManifest(
-    kind=Kind.MESSAGE,
+    kind=RecordKind.MESSAGE,
     node="mn-1.a.example",
     boot=7,
     segno=1,
@@ -64,7 +64,7 @@ MANIFEST = SegmentManifest(
 
 
 def test_every_kind_has_one_record_type_of_its_own() -> None:
-    assert set(RECORD_TYPES) == set(Kind)
+    assert set(RECORD_TYPES) == set(RecordKind)
     assert all(record_type.kind is kind for kind, record_type in RECORD_TYPES.items())
 
 

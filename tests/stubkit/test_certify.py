@@ -18,7 +18,7 @@ from stubkit.certification import (
     NUMBERS,
     REPORT_BYTES,
     Certification,
-    Verdict,
+    RequirementVerdict,
     as_html,
     as_junit,
     decoded,
@@ -44,7 +44,7 @@ REPORT = Certification(
     kit="1",
     engine="e",
     made="2026-11-23T00:00:00+00:00",
-    verdicts=[Verdict(number="SR-01", title="Is", result="failed", detail="a \x1b[0m <b>")],
+    verdicts=[RequirementVerdict(number="SR-01", title="Is", result="failed", detail="a \x1b[0m <b>")],
 )
 CASE = """{"live": {"case": "live", "accept": {"event": "data", "channel": 1, "text": "{number}"},
  "deliver": {"event": "data", "channel": 2, "text": "{message}"}}, "cases": [{"name": "live", "steps": [
@@ -209,7 +209,7 @@ def test_bench_counts_every_message_and_memory_stays_flat() -> None:
 
 
 def test_report_that_leaves_a_requirement_out_certifies_nothing() -> None:
-    verdicts = [Verdict(number=number, title="t", result="passed", detail="") for number in sorted(NUMBERS)]
+    verdicts = [RequirementVerdict(number=number, title="t", result="passed", detail="") for number in sorted(NUMBERS)]
     assert {"SR-01", *(one.number for one in REQUIREMENTS)} == NUMBERS
     assert msgspec.structs.replace(REPORT, verdicts=verdicts).summary == "certified: 18 passed"
     for some in ([], verdicts[1:], [verdicts[0]] * 18):

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from protofly.errors import SettingsError
 from sandbox.core.exchange import Action, GuestAction
 from stubkit.build import build
-from stubkit.cases import Step, difference, load_script
+from stubkit.cases import StubCaseStep, difference, load_script
 from stubkit.record_facts import action_facts, event_facts, event_of
 from stubkit.scripted_run import CaseResult, StepResult, play_script
 from stubkit.virtual_host import BEGINS_MS
@@ -55,7 +55,7 @@ def written(folder: Path, *steps: Any, **members: Any) -> Path:
 def test_answer_is_compared_with_what_is_wanted(
     want: list[dict[str, Any]] | None, more: bool, actions: list[GuestAction], problem: str
 ) -> None:
-    found = difference(Step(give={"event": "drain"}, want=want, more=more), actions)
+    found = difference(StubCaseStep(give={"event": "drain"}, want=want, more=more), actions)
     assert found.startswith(problem)
     assert bool(found) == bool(problem)
 

@@ -12,7 +12,7 @@ import trio
 from protofly.documents import DocumentBundle
 from protofly.errors import HostError, SettingsError
 from stubs_cache.cache import StubsCache
-from stubs_cache.core.entry import Kind
+from stubs_cache.core.entry import CacheKind
 from stubs_cache.core.eviction import Reason
 from stubs_cache.store import FileStore, load_secret, write_whole
 
@@ -148,9 +148,9 @@ def test_folder_that_cannot_be_made_is_a_storage_error(tmp_path: Path) -> None:
 
 def test_entries_know_kind_and_size(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
-    store.write(Kind.COMPILED, "ab" * 32, b"12345")
+    store.write(CacheKind.COMPILED, "ab" * 32, b"12345")
     (entry,) = store.entries()
-    assert (entry.kind, entry.key, entry.size_bytes) == (Kind.COMPILED, "ab" * 32, 5)
+    assert (entry.kind, entry.key, entry.size_bytes) == (CacheKind.COMPILED, "ab" * 32, 5)
 
 
 def test_secret_is_made_once_and_private(tmp_path: Path) -> None:

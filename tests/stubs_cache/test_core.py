@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stubs_cache.core.entry import SEAL_BYTES, Entry, Kind, compiled_key, is_key, seal, unseal
+from stubs_cache.core.entry import SEAL_BYTES, CacheEntry, CacheKind, compiled_key, is_key, seal, unseal
 from stubs_cache.core.eviction import Reason, choose_evictions
 
 ENTRIES = st.lists(
     st.builds(
-        Entry,
-        kind=st.sampled_from(Kind),
+        CacheEntry,
+        kind=st.sampled_from(CacheKind),
         key=st.text("0123456789abcdef", min_size=4, max_size=4),
         size_bytes=st.integers(0, 100),
         used_at=st.floats(0, 1000),
@@ -23,23 +23,23 @@ ENTRIES = st.lists(
 
 @given(data=st.binary(max_size=64), position=st.integers(0, 10_000))
 def test_any_changed_byte_breaks_the_seal(data: bytes, position: int) -> None:
-    sealed = seal(b"secret", Kind.COMPILED, "k" * 64, data)
-    assert unseal(b"secret", Kind.COMPILED, "k" * 64, sealed) == data
+    sealed = seal(b"secret", CacheKind.COMPILED, "k" * 64, data)
+    assert unseal(b"secret", CacheKind.COMPILED, "k" * 64, sealed) == data
     changed = bytearray(sealed)
     changed[position % len(changed)] ^= 0x80
-    assert unseal(b"secret", Kind.COMPILED, "k" * 64, bytes(changed)) is None
+    assert unseal(b"secret", CacheKind.COMPILED, "k" * 64, bytes(changed)) is None
 
 
 def test_seal_holds_for_one_secret_kind_and_key_only() -> None:
-    sealed = seal(b"secret", Kind.COMPILED, "k" * 64, b"data")
-    assert unseal(b"other", Kind.COMPILED, "k" * 64, sealed) is None
-    assert unseal(b"secret", Kind.DOCUMENTS, "k" * 64, sealed) is None
-    assert unseal(b"secret", Kind.COMPILED, "l" * 64, sealed) is None
+    sealed = seal(b"secret", CacheKind.COMPILED, "k" * 64, b"data")
+    assert unseal(b"other", CacheKind.COMPILED, "k" * 64, sealed) is None
+    assert unseal(b"secret", CacheKind.DOCUMENTS, "k" * 64, sealed) is None
+    assert unseal(b"secret", CacheKind.COMPILED, "l" * 64, sealed) is None
 
 
 @given(raw=st.binary(max_size=80))
 def test_bytes_that_nobody_sealed_are_refused(raw: bytes) -> None:
-    assert unseal(b"secret", Kind.COMPILED, "k" * 64, raw) is None
+    assert unseal(b"secret", CacheKind.COMPILED, "k" * 64, raw) is None
 
 
 def test_compiled_key_depends_on_module_and_engine() -> None:
@@ -48,7 +48,7 @@ def test_compiled_key_depends_on_module_and_engine() -> None:
 
 
 @given(entries=ENTRIES, max_bytes=st.integers(0, 500), kept=st.sets(st.text("0123456789abcdef", max_size=4)))
-def test_what_remains_fits_unless_it_is_kept(entries: list[Entry], max_bytes: int, kept: set[str]) -> None:
+def test_what_remains_fits_unless_it_is_kept(entries: list[CacheEntry], max_bytes: int, kept: set[str]) -> None:
     evictions = choose_evictions(entries, now=1000, max_bytes=max_bytes, unused_seconds=500, kept=kept)
     gone = [eviction.entry for eviction in evictions]
     remaining = list(entries)
@@ -62,8 +62,8 @@ def test_what_remains_fits_unless_it_is_kept(entries: list[Entry], max_bytes: in
 
 
 def test_unused_goes_before_space_and_the_oldest_first() -> None:
-    def entry(key: str, used_at: float) -> Entry:
-        return Entry(kind=Kind.MODULE, key=key, size_bytes=10, used_at=used_at)
+    def entry(key: str, used_at: float) -> CacheEntry:
+        return CacheEntry(kind=CacheKind.MODULE, key=key, size_bytes=10, used_at=used_at)
 
     entries = [entry("new", 90), entry("old", 10), entry("older", 5), entry("middle", 50)]
     evictions = choose_evictions(entries, now=100, max_bytes=15, unused_seconds=92)
@@ -74,8 +74,8 @@ def test_unused_goes_before_space_and_the_oldest_first() -> None:
     ]
 
 
-def entry_of(key: str, used_at: float, size_bytes: int = 10) -> Entry:
-    return Entry(kind=Kind.MODULE, key=key, size_bytes=size_bytes, used_at=used_at)
+def entry_of(key: str, used_at: float, size_bytes: int = 10) -> CacheEntry:
+    return CacheEntry(kind=CacheKind.MODULE, key=key, size_bytes=size_bytes, used_at=used_at)
 
 
 def test_what_runs_is_kept_however_old_and_large_it_is() -> None:
@@ -104,7 +104,7 @@ def test_only_the_hex_of_a_hash_is_a_key(text: str) -> None:
 
 
 def test_a_seal_is_32_bytes_and_a_cut_one_is_none() -> None:
-    sealed = seal(b"secret", Kind.MODULE, "k" * 64, b"")
+    sealed = seal(b"secret", CacheKind.MODULE, "k" * 64, b"")
     assert len(sealed) == SEAL_BYTES == 32
-    assert unseal(b"secret", Kind.MODULE, "k" * 64, sealed) == b""
-    assert unseal(b"secret", Kind.MODULE, "k" * 64, sealed[:-1]) is None
+    assert unseal(b"secret", CacheKind.MODULE, "k" * 64, sealed) == b""
+    assert unseal(b"secret", CacheKind.MODULE, "k" * 64, sealed[:-1]) is None

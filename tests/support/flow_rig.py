@@ -17,7 +17,7 @@ from federation.links.decision_records import DecisionRecords
 from federation.links.domain_link import DomainLink
 from federation.links.flow_table import FlowMode
 from federation.links.router import Federation
-from msg_node.bus.middleware import Step
+from msg_node.bus.middleware import MessageStep
 from msg_node.bus.runtime_port import RuntimePort, RuntimeQueue
 from msg_node.kernel.session import Line
 from msg_node.storage.state_file import StateFile
@@ -61,7 +61,7 @@ class FlowRig:
     """A node of `alpha.example` whose sessions are ports, and whose links are carried by lists."""
 
     def __init__(
-        self, folder: Path, gate: Gate, flows: FlowMode, steps: Sequence[tuple[str, Step]], *, has_own_gate: bool
+        self, folder: Path, gate: Gate, flows: FlowMode, steps: Sequence[tuple[str, MessageStep]], *, has_own_gate: bool
     ) -> None:
         self.node = RuntimeRig(
             StateStore(StateFile(folder / "state.sqlite")),
@@ -209,7 +209,7 @@ async def flow_rig(
     *,
     gate: Gate | None = None,
     flows: FlowMode = "on",
-    steps: Sequence[tuple[str, Step]] = (),
+    steps: Sequence[tuple[str, MessageStep]] = (),
     has_own_gate: bool = True,
 ) -> AsyncIterator[FlowRig]:
     """A node with runtimes `ana` and `bob`, which own `ANA` and `BOB`, two others, and a link that is up."""

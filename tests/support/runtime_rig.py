@@ -31,7 +31,7 @@ from msg_node.addresses.core.allocation import Owners
 from msg_node.bus.address_claims import AddressClaims
 from msg_node.bus.announcements import Announcements
 from msg_node.bus.bus import Bus, BusOptions, Judges, make_bus
-from msg_node.bus.middleware import Step, authorisation, make_stack
+from msg_node.bus.middleware import MessageStep, authorisation, make_stack
 from msg_node.bus.node_traffic import NodeParts
 from msg_node.bus.runtime_port import RuntimePort
 from msg_node.bus.send_queues import SendQueues
@@ -363,7 +363,7 @@ class RuntimeRig:
         services_at: ServicesAt | None = None,
         kept_objects: Collection[str] = (),
         delivery: DeliveryRules | None = None,
-        steps: Sequence[tuple[str, Step]] = (),
+        steps: Sequence[tuple[str, MessageStep]] = (),
         interworking: Interworking | None = None,
         gate: Gate | None = None,
         nodes: NodesOf | None = None,
@@ -431,13 +431,13 @@ class RuntimeRig:
             at=services_at(state) if services_at is not None else None,
         )
 
-    def _make_bus(self, options: BusOptions, steps: Sequence[tuple[str, Step]], *, has_own_gate: bool) -> Bus:
+    def _make_bus(self, options: BusOptions, steps: Sequence[tuple[str, MessageStep]], *, has_own_gate: bool) -> Bus:
         """The bus, whose judges, parks and clocks are looked up at each message: tests replace them."""
 
         def judge(message: Message, roles: frozenset[str], _sid: int | None) -> Refusal | None:
             return self.judge_local(message, roles)
 
-        last: tuple[str, Step] = ("authorisation", authorisation(judge, self.state.guests.domain))
+        last: tuple[str, MessageStep] = ("authorisation", authorisation(judge, self.state.guests.domain))
         return make_bus(
             options,
             self.state,
@@ -593,7 +593,7 @@ async def runtime_rig(
     services_at: ServicesAt | None = None,
     kept_objects: Collection[str] = (),
     delivery: DeliveryRules | None = None,
-    steps: Sequence[tuple[str, Step]] = (),
+    steps: Sequence[tuple[str, MessageStep]] = (),
     interworking: Interworking | None = None,
     gate: Gate | None = None,
     nodes: NodesOf | None = None,

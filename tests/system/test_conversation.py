@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import trio
 
-from interop.group_chat import GroupChat, Step
+from interop.group_chat import ChatStep, GroupChat
 from interop.lab.spool import hashed_by, read_records
 from interop.scene import Scene, load_scene
 from msg_node.admin.core.status_members import leaves, member_of, members
-from protofly.records import DecisionRecord, Kind, LinkEvent, MessageRecord, SegmentManifest, StubEvent
+from protofly.records import DecisionRecord, LinkEvent, MessageRecord, RecordKind, SegmentManifest, StubEvent
 
 from .systems import System, running_system
 
@@ -28,7 +28,7 @@ def short_scene() -> Scene:
 
 
 async def converse(system: System) -> GroupChat:
-    steps: list[Step] = []
+    steps: list[ChatStep] = []
     chat = GroupChat(short_scene(), system.laboratory.access_points, trace="traced", on_step=steps.append)
     await chat.run()
     assert chat.is_faultless, (chat.ledger.totals(), chat.uncalled_for, chat.refusals)
@@ -113,7 +113,7 @@ def check_seals(spools: dict[str, Path]) -> None:
         assert len(manifests) == len(list(spool.glob("*.zst")))
         assert all(one.signature and not one.lost_records for one in manifests)
         counted = {one.kind: one.records for one in manifests}
-        assert counted[Kind.MESSAGE] == len(read_records(spool, MessageRecord))
-        assert counted.get(Kind.DECISION, 0) == len(read_records(spool, DecisionRecord))
-        assert counted.get(Kind.STUB, 0) == len(read_records(spool, StubEvent))
-        assert counted[Kind.LINK] == len(read_records(spool, LinkEvent))
+        assert counted[RecordKind.MESSAGE] == len(read_records(spool, MessageRecord))
+        assert counted.get(RecordKind.DECISION, 0) == len(read_records(spool, DecisionRecord))
+        assert counted.get(RecordKind.STUB, 0) == len(read_records(spool, StubEvent))
+        assert counted[RecordKind.LINK] == len(read_records(spool, LinkEvent))

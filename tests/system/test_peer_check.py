@@ -17,7 +17,7 @@ from msg_node.settings.load import load_settings
 from msg_node.settings.model import Settings
 from stubs_cache.store import load_secret
 from trapezoid.admin_client import ask_node
-from trapezoid.peer_check import Outcome, Report, Verdict, check_domain, check_ourselves
+from trapezoid.peer_check import Outcome, PeerVerdict, Report, check_domain, check_ourselves
 from trapezoid.peer_check.report import STEPS, StepResult
 
 from .systems import running_system, wait_until
@@ -75,14 +75,14 @@ async def test_first_step_that_fails_has_the_code_and_later_ones_are_skipped(tmp
         settings = load_settings(system.a.folder.settings)
         await system.b.stop()
         report = await check_domain(settings, B, connects=True)
-        assert report.verdict is Verdict.BROKEN
+        assert report.verdict is PeerVerdict.BROKEN
         [failed] = [one for one in report.results if one.outcome is Outcome.FAILED]
         assert (failed.step, failed.code) == ("tcp", "connect-failed")
         assert outcomes(report)["live"] is Outcome.SKIPPED
         unknown = await check_domain(settings, "nowhere.example", connects=False)
         failures = [one.code for one in unknown.results if one.outcome is Outcome.FAILED]
         assert failures == ["domain-blocked", "no-such-domain"]  # no entry names it, and the rest is tried all the same
-        assert unknown.verdict is Verdict.BROKEN
+        assert unknown.verdict is PeerVerdict.BROKEN
         own = await check_domain(settings, "a.example", connects=False)
         assert [one.code for one in own.results if one.outcome is Outcome.FAILED] == ["own-domain"]
 
@@ -97,7 +97,7 @@ async def test_what_operators_decided_at_the_running_node_fails_the_step_policy(
         async def refusal() -> tuple[str, str]:
             report = await check_domain(settings, B, connects=False)
             [failed] = [one for one in report.results if one.outcome is Outcome.FAILED]
-            assert (failed.step, failed.subject, report.verdict) == ("policy", "the running node", Verdict.BROKEN)
+            assert (failed.step, failed.subject, report.verdict) == ("policy", "the running node", PeerVerdict.BROKEN)
             assert failed.hint
             return failed.code, failed.observed
 
@@ -180,7 +180,7 @@ async def test_reverse_step_says_by_which_code_the_partner_would_refuse_us(tmp_p
         async def reverse() -> StepResult:
             report = await check_domain(settings, B, connects=False)
             [result] = [one for one in report.results if one.step == "reverse"]
-            assert (report.verdict is Verdict.BROKEN) is (result.outcome is Outcome.FAILED)
+            assert (report.verdict is PeerVerdict.BROKEN) is (result.outcome is Outcome.FAILED)
             return result
 
         async def order(operation: str, **arguments: object) -> None:

@@ -19,7 +19,7 @@ from msg_node.settings.load import load_settings
 from msg_node.settings.model import Settings
 from tests.support.rest_server import Asked, RestServer, Said, rest_server
 from tests.support.status_token import AS_OPERATOR
-from trapezoid.peer_check import Outcome, Verdict, check_domain
+from trapezoid.peer_check import Outcome, PeerVerdict, check_domain
 
 from .dialects import bruno_of
 from .frontier import LinkFacts
@@ -147,7 +147,7 @@ async def test_a_check_of_the_partner_runs_the_pinned_script_and_says_what_is_wr
 
 async def _failures(settings: Settings, domain: str) -> list[tuple[str, str]]:
     report = await check_domain(settings, domain, connects=True)
-    assert report.verdict is Verdict.BROKEN
+    assert report.verdict is PeerVerdict.BROKEN
     return [(one.step, one.code) for one in report.results if one.outcome is Outcome.FAILED]
 
 

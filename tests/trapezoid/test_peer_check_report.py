@@ -10,7 +10,7 @@ from federation.core.contact_trouble import Side
 from protofly.errors import Code, PeerError, TransportError
 from trapezoid.output import print_facts
 from trapezoid.peer_check.output import print_report
-from trapezoid.peer_check.report import Outcome, Report, Verdict
+from trapezoid.peer_check.report import Outcome, PeerVerdict, Report
 
 
 def report_of(**outcomes: str) -> Report:
@@ -28,18 +28,18 @@ def report_of(**outcomes: str) -> Report:
 @pytest.mark.parametrize(
     ("steps", "verdict"),
     [
-        ({"name": "o", "tcp": "oo"}, Verdict.OK),
-        ({"name": "o", "tcp": "of"}, Verdict.DEGRADED),
-        ({"name": "o", "tcp": "fo", "tls": "w"}, Verdict.DEGRADED),
-        ({"root": "w"}, Verdict.DEGRADED),
-        ({"name": "o", "tcp": "ff"}, Verdict.BROKEN),
-        ({"name": "f"}, Verdict.BROKEN),
-        ({"tcp": "ff", "tls": "w"}, Verdict.BROKEN),
-        ({"name": "o", "service": "oof"}, Verdict.BROKEN),
+        ({"name": "o", "tcp": "oo"}, PeerVerdict.OK),
+        ({"name": "o", "tcp": "of"}, PeerVerdict.DEGRADED),
+        ({"name": "o", "tcp": "fo", "tls": "w"}, PeerVerdict.DEGRADED),
+        ({"root": "w"}, PeerVerdict.DEGRADED),
+        ({"name": "o", "tcp": "ff"}, PeerVerdict.BROKEN),
+        ({"name": "f"}, PeerVerdict.BROKEN),
+        ({"tcp": "ff", "tls": "w"}, PeerVerdict.BROKEN),
+        ({"name": "o", "service": "oof"}, PeerVerdict.BROKEN),
     ],
 )
 def test_verdict_is_that_of_the_worst_step_and_one_good_address_is_enough(
-    steps: dict[str, str], verdict: Verdict
+    steps: dict[str, str], verdict: PeerVerdict
 ) -> None:
     assert report_of(**steps).verdict is verdict
 
@@ -47,7 +47,7 @@ def test_verdict_is_that_of_the_worst_step_and_one_good_address_is_enough(
 def test_skipped_steps_do_not_count() -> None:
     report = report_of(name="o")
     report.skip("not asked for", "authentication")
-    assert report.verdict is Verdict.OK
+    assert report.verdict is PeerVerdict.OK
     assert not report.has_passed("authentication")
 
 

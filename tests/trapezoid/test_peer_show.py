@@ -17,7 +17,7 @@ from catalogue_client.core.state import StubMark, TrustState
 from catalogue_client.trust_store import TrustStore
 from interop.name_server import NameServer
 from protofly.documents import Permissions, TrustLevel, document_sha256
-from stubkit.certification import NUMBERS, Certification, Verdict, encoded, report_path
+from stubkit.certification import NUMBERS, Certification, RequirementVerdict, encoded, report_path
 from stubkit.keys import KeyRing, load_keys, make_keys
 from stubs_cache.store import load_secret
 from tests.support.rest_server import Asked, RestServer, Said, rest_server
@@ -59,7 +59,9 @@ def report_about(sha256: str) -> Certification:
         kit="1",
         engine="e",
         made="2026-11-23T00:00:00+00:00",
-        verdicts=[Verdict(number=number, title="Is", result="passed", detail="x") for number in sorted(NUMBERS)],
+        verdicts=[
+            RequirementVerdict(number=number, title="Is", result="passed", detail="x") for number in sorted(NUMBERS)
+        ],
     )
 
 

@@ -26,10 +26,10 @@ from protofly.record_segments import (
 from protofly.records import (
     AdminEvent,
     DecisionRecord,
-    Kind,
     LinkEvent,
     MessageRecord,
     Record,
+    RecordKind,
     SessionEvent,
     address_key,
     hash_address,
@@ -152,7 +152,7 @@ def frame(records: Sequence[Record]) -> bytes:
     return frame_compressor().compress(b"".join(msgspec.json.encode(one) + b"\n" for one in records))
 
 
-def write(spool: Path, kind: Kind, *frames: bytes, number: int = 1, is_open: bool = False) -> Path:
+def write(spool: Path, kind: RecordKind, *frames: bytes, number: int = 1, is_open: bool = False) -> Path:
     name = SegmentName(kind, "mn-1.a.example", 1, number)
     path = spool / f"{name}{OPEN_SUFFIX if is_open else SEALED_SUFFIX}"
     path.write_bytes(b"".join(frames))
@@ -163,11 +163,11 @@ def write(spool: Path, kind: Kind, *frames: bytes, number: int = 1, is_open: boo
 def spool(tmp_path: Path) -> Path:
     folder = tmp_path / "records"
     folder.mkdir()
-    write(folder, Kind.MESSAGE, frame([message(1), message(2, BOB, ANA)]), frame([DENIED]))
-    write(folder, Kind.DECISION, frame([DECISION]))
-    write(folder, Kind.LINK, frame([REFUSED_LINK]))
-    write(folder, Kind.SESSION, frame([SESSION]), is_open=True)
-    write(folder, Kind.ADMIN, frame([BLOCKED, REFUSED_CHANGE]), frame([ENDED]), is_open=True)
+    write(folder, RecordKind.MESSAGE, frame([message(1), message(2, BOB, ANA)]), frame([DENIED]))
+    write(folder, RecordKind.DECISION, frame([DECISION]))
+    write(folder, RecordKind.LINK, frame([REFUSED_LINK]))
+    write(folder, RecordKind.SESSION, frame([SESSION]), is_open=True)
+    write(folder, RecordKind.ADMIN, frame([BLOCKED, REFUSED_CHANGE]), frame([ENDED]), is_open=True)
     return folder
 
 
@@ -290,7 +290,7 @@ def test_changes_are_found_by_what_operators_know(spool: Path, arguments: list[s
 def test_damaged_frames_and_torn_ends_cost_their_own_lines_and_are_reported(spool: Path) -> None:
     good, bad, last = frame([message(11)]), bytearray(frame([message(12)])), frame([message(13)])
     bad[-1] ^= 1  # its checksum
-    write(spool, Kind.MESSAGE, good, bytes(bad), last, frame([message(14)])[:-5], number=2)
+    write(spool, RecordKind.MESSAGE, good, bytes(bad), last, frame([message(14)])[:-5], number=2)
     records = found("find", "--spool", spool, "--from", ANA)
     assert [one["seq"] for one in records if one["kind"] == "mdr"] == [1, 3, 11, 13]
     done = run("find", "--spool", spool, "--from", ANA)
@@ -299,7 +299,7 @@ def test_damaged_frames_and_torn_ends_cost_their_own_lines_and_are_reported(spoo
 
 
 def test_the_torn_end_of_a_segment_that_grows_is_normal(spool: Path) -> None:
-    write(spool, Kind.MESSAGE, frame([message(21)]), frame([message(22)])[:20], number=3, is_open=True)
+    write(spool, RecordKind.MESSAGE, frame([message(21)]), frame([message(22)])[:20], number=3, is_open=True)
     done = run("find", "--spool", spool, "--id", "1/21", "--json")
     assert json.loads(done.stdout)["damaged"] == []
     assert [one["seq"] for one in json.loads(done.stdout)["records"]] == [21]
@@ -319,7 +319,7 @@ def test_the_torn_end_of_a_segment_that_grows_is_normal(spool: Path) -> None:
     ],
 )
 def test_lines_that_are_no_records_are_passed_over_and_counted(spool: Path, lines: bytes) -> None:
-    write(spool, Kind.MESSAGE, frame_compressor().compress(lines), frame([message(31)]), number=4)
+    write(spool, RecordKind.MESSAGE, frame_compressor().compress(lines), frame([message(31)]), number=4)
     records = found("find", "--spool", spool, "--id", "1/31")
     assert [one["seq"] for one in records] == [31]
     assert "a line is not a record" in run("tail", "--spool", spool).stderr
@@ -334,7 +334,7 @@ def test_lines_that_are_no_records_are_passed_over_and_counted(spool: Path, line
     ],
 )
 def test_members_of_wrong_types_break_nothing(spool: Path, members: bytes) -> None:
-    write(spool, Kind.MESSAGE, frame_compressor().compress(b'{"node":"x",' + members + b"}\n"), number=5)
+    write(spool, RecordKind.MESSAGE, frame_compressor().compress(b'{"node":"x",' + members + b"}\n"), number=5)
     for command in (["find"], ["find", "--refused"], ["tail"], ["who"], ["who", "--by", "address"]):
         done = run(*command, "--spool", spool)
         assert done.exit_code == 0, done.output
@@ -359,19 +359,19 @@ def test_foreign_files_in_the_folder_are_not_touched(spool: Path, tmp_path: Path
 def test_a_frame_that_would_take_all_memory_is_passed_over(spool: Path) -> None:
     from zstandard import ZstdCompressor
 
-    write(spool, Kind.MESSAGE, ZstdCompressor().compress(bytes(65 << 20)), frame([message(41)]), number=6)
+    write(spool, RecordKind.MESSAGE, ZstdCompressor().compress(bytes(65 << 20)), frame([message(41)]), number=6)
     assert [one["seq"] for one in found("find", "--spool", spool, "--id", "1/41")] == [41]
 
 
 def test_what_strangers_wrote_does_not_drive_the_terminal(spool: Path) -> None:
     evil = message(51, recipient="hyperty://b.example/\x1b[2J\u202egnp\u0085x")
-    write(spool, Kind.MESSAGE, frame([evil]), number=7)
+    write(spool, RecordKind.MESSAGE, frame([evil]), number=7)
     done = run("find", "--spool", spool, "--id", "1/51")
     assert r"hyperty://b.example/\x1b[2J\u202egnp\x85x" in done.stdout
 
 
 def test_segments_older_than_asked_for_are_not_read(spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = SegmentName(Kind.MESSAGE, "mn-1.a.example", 1, 1)
+    name = SegmentName(RecordKind.MESSAGE, "mn-1.a.example", 1, 1)
     facts = SegmentFacts(first_seq=1, opened_us=START_US)
     facts.add([START_US], [], [])
     manifest = make_manifest(
@@ -403,7 +403,7 @@ def test_an_address_is_found_in_hashed_records_by_the_secret_of_the_node(tmp_pat
     config = settings(tmp_path, is_hashed=True)
     key = address_key(load_secret(tmp_path / "data" / "secret"))
     hashed = message(1, hash_address(ANA, key), hash_address(BOB, key))
-    write(tmp_path / "data" / "records", Kind.MESSAGE, frame([hashed]))
+    write(tmp_path / "data" / "records", RecordKind.MESSAGE, frame([hashed]))
     assert [one["seq"] for one in found("find", "--config", config, "--from", ANA, "--to", BOB)] == [1]
     assert found("find", "--config", config, "--from", BOB) == []
     assert [one["seq"] for one in found("find", "--config", config, "--from", hashed.src_key)] == [1]
@@ -414,7 +414,7 @@ def test_records_from_before_addresses_were_hashed_are_found_and_counted_with_th
     config = settings(tmp_path, is_hashed=True)
     key = address_key(load_secret(tmp_path / "data" / "secret"))
     hashed = message(2, hash_address(ANA, key), hash_address(BOB, key))
-    write(tmp_path / "data" / "records", Kind.MESSAGE, frame([message(1), hashed]))
+    write(tmp_path / "data" / "records", RecordKind.MESSAGE, frame([message(1), hashed]))
     assert [one["seq"] for one in found("find", "--config", config, "--from", ANA, "--to", BOB)] == [1, 2]
     [pair] = json.loads(run("who", "--config", config, "--by", "address", "--json").stdout)["pairs"]
     assert (pair["from"], pair["delivered"]) == (hashed.src_key, 2)
@@ -423,7 +423,7 @@ def test_records_from_before_addresses_were_hashed_are_found_and_counted_with_th
 def test_after_hashing_was_switched_off_older_records_are_found_as_well(tmp_path: Path) -> None:
     config = settings(tmp_path, is_hashed=False)
     key = address_key(load_secret(tmp_path / "data" / "secret"))
-    write(tmp_path / "data" / "records", Kind.MESSAGE, frame([message(1, hash_address(ANA, key)), message(2)]))
+    write(tmp_path / "data" / "records", RecordKind.MESSAGE, frame([message(1, hash_address(ANA, key)), message(2)]))
     assert [one["seq"] for one in found("find", "--config", config, "--from", ANA)] == [1, 2]
     assert ANA in run("who", "--config", config, "--by", "address").stdout
 
@@ -438,7 +438,7 @@ def test_hash_prints_how_records_name_an_address_however_it_is_written(tmp_path:
 
 def test_without_hashes_the_secret_is_not_asked_for(tmp_path: Path) -> None:
     config = settings(tmp_path, is_hashed=False)
-    write(tmp_path / "data" / "records", Kind.MESSAGE, frame([message(1)]))
+    write(tmp_path / "data" / "records", RecordKind.MESSAGE, frame([message(1)]))
     assert [one["seq"] for one in found("find", "--config", config, "--from", ANA)] == [1]
     assert not (tmp_path / "data" / "secret").exists()
 
@@ -460,7 +460,7 @@ def test_wrong_questions_are_errors_with_words(tmp_path: Path, arguments: list[s
 
 
 def test_follow_shows_what_comes_once_also_over_the_sealing(spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    growing = write(spool, Kind.MESSAGE, frame([message(61)]), number=8, is_open=True)
+    growing = write(spool, RecordKind.MESSAGE, frame([message(61)]), number=8, is_open=True)
     steps = iter([1, 2, 3])
 
     def happen(_seconds: float) -> None:

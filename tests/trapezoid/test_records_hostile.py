@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from protofly.record_segments import SEALED_SUFFIX, frame_compressor
-from protofly.records import AdminEvent, DecisionRecord, Kind, LinkEvent, MessageRecord, Record, SessionEvent
+from protofly.records import AdminEvent, DecisionRecord, LinkEvent, MessageRecord, Record, RecordKind, SessionEvent
 from trapezoid.commands import app
 
 SPEAKING = "\x1b[2J\u202e\u2028\x85"
@@ -24,8 +24,8 @@ PAIR: dict[str, Any] = {
     "src_key": "hyperty://a.example/ana",
     "policy_rev": "r7",
 }
-RECORDS: dict[Kind, Record] = {
-    Kind.MESSAGE: MessageRecord(
+RECORDS: dict[RecordKind, Record] = {
+    RecordKind.MESSAGE: MessageRecord(
         **COMMON,
         **PAIR,
         role="out",
@@ -40,10 +40,12 @@ RECORDS: dict[Kind, Record] = {
         decision="deny",
         reason="policy",
     ),
-    Kind.DECISION: DecisionRecord(**COMMON, **PAIR, hook="out", effect="deny", permitted=False, msg_id="3" * 32),
-    Kind.LINK: LinkEvent(**COMMON, domain="c.example", event="refused", code="tls-failed"),
-    Kind.SESSION: SessionEvent(**COMMON, event="refused", runtime_key="runtime://a.example/rt-1", code="bad-token"),
-    Kind.ADMIN: AdminEvent(
+    RecordKind.DECISION: DecisionRecord(**COMMON, **PAIR, hook="out", effect="deny", permitted=False, msg_id="3" * 32),
+    RecordKind.LINK: LinkEvent(**COMMON, domain="c.example", event="refused", code="tls-failed"),
+    RecordKind.SESSION: SessionEvent(
+        **COMMON, event="refused", runtime_key="runtime://a.example/rt-1", code="bad-token"
+    ),
+    RecordKind.ADMIN: AdminEvent(
         **COMMON, operation="peer block", actor="root", way="socket", arguments="{}", before="null", after="{}"
     ),
 }
@@ -74,7 +76,7 @@ def answered(*arguments: str) -> Result:
 
 
 @pytest.mark.parametrize("kind", RECORDS)
-def test_no_value_of_any_member_ends_a_command(tmp_path: Path, kind: Kind) -> None:
+def test_no_value_of_any_member_ends_a_command(tmp_path: Path, kind: RecordKind) -> None:
     whole = msgspec.to_builtins(RECORDS[kind])
     lines = [json.dumps({**whole, name: value}) for name in whole for value in ODD]
     path = tmp_path / f"{kind.value}-mn-1-1-000001{SEALED_SUFFIX}"
@@ -82,7 +84,7 @@ def test_no_value_of_any_member_ends_a_command(tmp_path: Path, kind: Kind) -> No
     for question in QUESTIONS:
         answered(*question, "--spool", str(tmp_path))
         json.loads(answered(*question, "--spool", str(tmp_path), "--json").stdout)
-    command, member = ("changes", "changes") if kind is Kind.ADMIN else ("tail", "records")
+    command, member = ("changes", "changes") if kind is RecordKind.ADMIN else ("tail", "records")
     assert json.loads(answered(command, "-n", "1", "--spool", str(tmp_path), "--json").stdout)[member]
 
 

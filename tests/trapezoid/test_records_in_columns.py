@@ -7,11 +7,11 @@ from pathlib import Path
 from protofly.block_encoding import encode_blocks
 from protofly.record_blocks import BLOCK_MAGIC
 from protofly.record_segments import BLOCKS_SUFFIX, OPEN_SUFFIX, SegmentName, frame_compressor
-from protofly.records import Kind
+from protofly.records import RecordKind
 from tests.pipeline.spools import message
 from trapezoid.spool_reading import Remarks, lines_of, segments_in
 
-NAME = SegmentName(Kind.MESSAGE, "mn-1.a.example", 7, 1)
+NAME = SegmentName(RecordKind.MESSAGE, "mn-1.a.example", 7, 1)
 
 
 def frame(first_seq: int, records: int) -> bytes:
@@ -26,7 +26,7 @@ def test_records_of_blocks_are_read_and_a_block_that_is_none_costs_its_frame(tmp
     growing = NAME._replace(segno=2)
     (tmp_path / f"{growing}{OPEN_SUFFIX}").write_bytes(frame(6, 1) + frame(7, 9)[:-1])
     remarks = Remarks()
-    segments = segments_in(tmp_path, frozenset({Kind.MESSAGE}))
+    segments = segments_in(tmp_path, frozenset({RecordKind.MESSAGE}))
     lines = [line for segment in segments for _, line in lines_of(segment, remarks)]
     assert [line["seq"] for line in lines] == [1, 2, 3, 4, 5, 6]
     assert {(line["v"], line["node"], line["role"]) for line in lines} == {(2, NAME.node, "out")}

@@ -17,7 +17,7 @@ from trapezoid.output import FOUND_WANTING, errors_reported, print_json, print_r
 
 if TYPE_CHECKING:
     from protofly.record_segments import SegmentName
-    from protofly.records import Kind
+    from protofly.records import RecordKind
     from trapezoid.spool_reading import Line, Remarks, Segment
     from trapezoid.spool_search import ChangeQuery, Query
 
@@ -177,14 +177,14 @@ def who(
 ) -> None:
     """Count messages between domains, delivered and refused, busiest pair first. Exits with 1 if there are none."""
     with errors_reported(as_json=json):
-        from protofly.records import Kind
+        from protofly.records import RecordKind
         from trapezoid.spool_search import Query, domain_word, traffic_of, traffic_row
 
         spool = source.open()
         since_us, until_us = period.bounds_us()
         query = Query(domain=domain_word(domain) if domain else "", since_us=since_us, until_us=until_us)
         remarks = _new_remarks()
-        lines = (line for _, line in _matching(spool.folder, frozenset({Kind.MESSAGE}), query, remarks))
+        lines = (line for _, line in _matching(spool.folder, frozenset({RecordKind.MESSAGE}), query, remarks))
         # Records from before addresses were hashed count with those from after.
         hashed = spool.hashed if spool.is_hashed else None
         pairs = traffic_of(lines, by_address=by == "address", hashed=hashed)
@@ -221,7 +221,7 @@ def changes(source: Source, filters: ChangeFilters, period: Period, *, limit: Li
     Alarms, and changes that ended by themselves, are among them.
     """
     with errors_reported(as_json=json):
-        from protofly.records import Kind
+        from protofly.records import RecordKind
         from trapezoid.spool_search import ChangeQuery, address_words
 
         spool = source.open()
@@ -235,7 +235,7 @@ def changes(source: Source, filters: ChangeFilters, period: Period, *, limit: Li
             is_refused=filters.refused,
         )
         remarks = _new_remarks()
-        found = _newest(_matching(spool.folder, frozenset({Kind.ADMIN}), query, remarks), limit)
+        found = _newest(_matching(spool.folder, frozenset({RecordKind.ADMIN}), query, remarks), limit)
     _show_changes(found, remarks, as_json=json)
     raise typer.Exit(0 if found else FOUND_WANTING)
 
@@ -273,11 +273,11 @@ def _new_remarks() -> Remarks:
 
 def _matching(
     folder: Path,
-    kinds: frozenset[Kind],
+    kinds: frozenset[RecordKind],
     query: Query | ChangeQuery,
     remarks: Remarks,
     positions: dict[SegmentName, int] | None = None,
-) -> Iterator[tuple[Kind, Line]]:
+) -> Iterator[tuple[RecordKind, Line]]:
     """Yield the records that a query admits, segment by segment.
 
     `positions` has the offset to start at in each segment, and is updated to where reading ended.
@@ -300,14 +300,14 @@ def _is_before(segment: Segment, since_us: int) -> bool:
     return newest_us is not None and newest_us < since_us
 
 
-def _newest(found: Iterable[tuple[Kind, Line]], limit: int) -> list[tuple[Kind, Line]]:
+def _newest(found: Iterable[tuple[RecordKind, Line]], limit: int) -> list[tuple[RecordKind, Line]]:
     """The newest ones, in order of time."""
     from heapq import nlargest
 
     return sorted(nlargest(limit, found, key=_time_of), key=_time_of)
 
 
-def _time_of(item: tuple[Kind, Line]) -> int:
+def _time_of(item: tuple[RecordKind, Line]) -> int:
     time_us: int = item[1]["ts_us"]
     return time_us
 
@@ -334,7 +334,7 @@ def _time_us(text: str, option: str) -> int | None:
 # Showing.
 
 
-def _show(found: list[tuple[Kind, Line]], remarks: Remarks, *, as_json: bool) -> None:
+def _show(found: list[tuple[RecordKind, Line]], remarks: Remarks, *, as_json: bool) -> None:
     from trapezoid.spool_search import row_of
 
     if as_json:
@@ -346,7 +346,7 @@ def _show(found: list[tuple[Kind, Line]], remarks: Remarks, *, as_json: bool) ->
     _warn(remarks, "" if rows else "no records match")
 
 
-def _show_changes(found: list[tuple[Kind, Line]], remarks: Remarks, *, as_json: bool) -> None:
+def _show_changes(found: list[tuple[RecordKind, Line]], remarks: Remarks, *, as_json: bool) -> None:
     from trapezoid.spool_search import change_row
 
     if as_json:
@@ -368,19 +368,19 @@ def _parsed(text: object) -> object:
         return text
 
 
-def _without_twins(found: list[tuple[Kind, Line]]) -> Iterator[tuple[Kind, Line]]:
+def _without_twins(found: list[tuple[RecordKind, Line]]) -> Iterator[tuple[RecordKind, Line]]:
     """Leave out the decision record of a message that has a message record as well, except for rules on trial."""
-    from protofly.records import Kind
+    from protofly.records import RecordKind
 
-    recorded = [line.get("msg_id") for kind, line in found if kind is Kind.MESSAGE]  # any JSON value
+    recorded = [line.get("msg_id") for kind, line in found if kind is RecordKind.MESSAGE]  # any JSON value
     ids = {one for one in recorded if isinstance(one, str)}
     for kind, line in found:
         is_twin = isinstance(line.get("msg_id"), str) and line["msg_id"] in ids
-        if kind is not Kind.DECISION or line.get("shadow") or not is_twin:
+        if kind is not RecordKind.DECISION or line.get("shadow") or not is_twin:
             yield kind, line
 
 
-def _fact(kind: Kind, line: Line) -> dict[str, Any]:
+def _fact(kind: RecordKind, line: Line) -> dict[str, Any]:
     from trapezoid.spool_search import why
 
     return {"kind": kind.value, **line, "why": why(line)}
@@ -397,7 +397,12 @@ def _warn(remarks: Remarks, text: str) -> None:
 
 
 def _follow(
-    folder: Path, query: Query, found: list[tuple[Kind, Line]], positions: dict[SegmentName, int], *, as_json: bool
+    folder: Path,
+    query: Query,
+    found: list[tuple[RecordKind, Line]],
+    positions: dict[SegmentName, int],
+    *,
+    as_json: bool,
 ) -> None:
     """Print the records found and then new ones, one line each, until interrupted."""
     import msgspec

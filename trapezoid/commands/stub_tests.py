@@ -12,7 +12,7 @@ from pipeline.cli.option_groups import grouped
 from trapezoid.output import FOUND_WANTING, errors_reported, print_facts
 
 if TYPE_CHECKING:
-    from stubkit.certification import Verdict
+    from stubkit.certification import RequirementVerdict
 
 Module = Annotated[Path, typer.Argument(help="WebAssembly module of the stub.")]
 Script = Annotated[Path, typer.Option(metavar="FILE", help="Cases of the stub; `live` in it says how it becomes live.")]
@@ -76,13 +76,13 @@ def certify(module: Module, files: ReportFiles, script: Script = Path("cases.jso
     raise typer.Exit(0 if report.is_good else FOUND_WANTING)
 
 
-def _print_verdict(verdict: Verdict) -> None:
+def _print_verdict(verdict: RequirementVerdict) -> None:
     from protofly.printable import escaped
 
     typer.echo(f"{verdict.number}  {verdict.result:10}  {verdict.title}: {escaped(verdict.detail)}")
 
 
-def _ignore(_verdict: Verdict) -> None:
+def _ignore(_verdict: RequirementVerdict) -> None:
     pass
 
 

@@ -6,7 +6,7 @@ import sys
 
 from protofly.printable import escaped
 from trapezoid.output import FOUND_WANTING, print_json
-from trapezoid.peer_check.report import Outcome, Report, StepResult, Verdict
+from trapezoid.peer_check.report import Outcome, PeerVerdict, Report, StepResult
 
 _MARKS = {Outcome.OK: "ok", Outcome.WARNING: "warning", Outcome.FAILED: "FAILED", Outcome.SKIPPED: "-"}
 
@@ -19,7 +19,7 @@ def print_report(report: Report, *, as_json: bool) -> int:
         for result in report.results:
             sys.stdout.write("\n".join(escaped(line) for line in _lines(result)) + "\n")
         sys.stdout.write(f"\n{escaped(report.domain)}: {report.verdict.value}\n")
-    return FOUND_WANTING if report.verdict is Verdict.BROKEN else 0
+    return FOUND_WANTING if report.verdict is PeerVerdict.BROKEN else 0
 
 
 def _lines(result: StepResult) -> list[str]:

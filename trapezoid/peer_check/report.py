@@ -49,7 +49,7 @@ class Outcome(StrEnum):
     SKIPPED = "skipped"
 
 
-class Verdict(StrEnum):
+class PeerVerdict(StrEnum):
     """The result of all steps."""
 
     OK = "ok"
@@ -141,10 +141,10 @@ class Report:
         return is_tried and not self.has_passed(name)
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> PeerVerdict:
         """BROKEN when a step did not pass; DEGRADED when one way of several failed, or a step left a warning."""
         if any(map(self.has_failed, STEPS)):
-            return Verdict.BROKEN
+            return PeerVerdict.BROKEN
         if any(one.outcome in (Outcome.WARNING, Outcome.FAILED) for one in self.results):
-            return Verdict.DEGRADED
-        return Verdict.OK
+            return PeerVerdict.DEGRADED
+        return PeerVerdict.OK

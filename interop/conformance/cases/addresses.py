@@ -13,10 +13,10 @@ from interop.conformance.model import (
     Arrives,
     Asks,
     Case,
+    CaseStep,
     Refusal,
     Replies,
     Silent,
-    Step,
     case,
     granted,
     listens,
@@ -28,7 +28,7 @@ KEY_RULE: Final = "canonical keys are compared; the original text is what goes o
 OBJECT: Final = "comm://{d}/room-{n}"
 
 
-def _unsubscribe(*, to: str = "{sm}", from_: Json = "{ana}/sm") -> Step:
+def _unsubscribe(*, to: str = "{sm}", from_: Json = "{ana}/sm") -> CaseStep:
     return Asks("ana", "unsubscribe", to, UNKNOWN, from_=from_)
 
 

@@ -11,12 +11,12 @@ from interop.conformance.model import (
     Arrives,
     Asks,
     Case,
+    CaseStep,
     HearsAll,
     Leaves,
     Replies,
     Scope,
     Silent,
-    Step,
     Success,
     Survives,
     case,
@@ -37,7 +37,7 @@ BODY_RULE: Final = "400 bad-body: malformed"
 CLAIM_RULE: Final = "first live claim wins; a claim on an address owned by another live session is refused"
 
 
-def _create(body: Json = ABSENT, *, to: Json = "{allocation}", type_: str = "create", id_: Json = None) -> Step:
+def _create(body: Json = ABSENT, *, to: Json = "{allocation}", type_: str = "create", id_: Json = None) -> CaseStep:
     return Asks("ana", type_, to, body, from_=BY, id=id_)
 
 
@@ -62,7 +62,7 @@ def _scheme(slug: str, scheme: Json) -> Case:
     return _refuses(f"scheme-{slug}-refused", SCHEME_RULE, {"scheme": scheme, "value": {"number": 1}})
 
 
-def _claim(who: str, *addresses: str) -> Step:
+def _claim(who: str, *addresses: str) -> CaseStep:
     from_ = f"{{{who}}}/address-allocation"
     return Asks(who, "subscribe", "{sm}", {"resources": list(addresses), "source": from_}, from_=from_)
 

@@ -17,6 +17,7 @@ from interop.conformance.model import (
     Arrives,
     Asks,
     Case,
+    CaseStep,
     Closed,
     Dialect,
     Leaves,
@@ -27,7 +28,6 @@ from interop.conformance.model import (
     Profile,
     Replies,
     Scope,
-    Step,
     Steps,
     case,
     granted,
@@ -60,12 +60,12 @@ def _existing(slug: str, section: str, says: str, *steps: Steps, dialects: froze
     return case(f"rethink-{slug}", section, says, *steps, cast="ana bo", scope=scope)
 
 
-def _holds() -> tuple[Step, ...]:
+def _holds() -> tuple[CaseStep, ...]:
     """Ana owns `{h}`, and observes an object of bo."""
     return (*reports("bo", OBJECT), *owns("ana", "h"), *listens("ana", f"{OBJECT}/changes"))
 
 
-def _reached(who: str) -> tuple[Step, ...]:
+def _reached(who: str) -> tuple[CaseStep, ...]:
     """Requests to `{h}` and changes of bo's object arrive there, and its reply at bo."""
     return (
         Asks("bo", "read", "{h}"),
@@ -77,11 +77,11 @@ def _reached(who: str) -> tuple[Step, ...]:
     )
 
 
-def _second_open(who: str, before: str) -> tuple[Step, ...]:
+def _second_open(who: str, before: str) -> tuple[CaseStep, ...]:
     return (Opens(who, runtime="{ana}"), Closed(before, (4001,), or_notice=True))
 
 
-def _registers(type_: str = "create") -> tuple[Step, ...]:
+def _registers(type_: str = "create") -> tuple[CaseStep, ...]:
     """Ana registers `{h}` for her user."""
     value = {
         "url": "{h}",
@@ -96,7 +96,7 @@ def _registers(type_: str = "create") -> tuple[Step, ...]:
     return Asks("ana", type_, REGISTRY, {"value": value}, from_="{ana}/registry"), granted("ana")
 
 
-def _is_found() -> tuple[Step, ...]:
+def _is_found() -> tuple[CaseStep, ...]:
     """Bo finds the entry as live, by its address and by its user."""
     entry = Open({"hypertyID": "{h}", "userID": USER, "status": "live"})
     return (
@@ -107,12 +107,12 @@ def _is_found() -> tuple[Step, ...]:
     )
 
 
-def _keeps_alive(*bodies: dict[str, Json]) -> tuple[Step, ...]:
+def _keeps_alive(*bodies: dict[str, Json]) -> tuple[CaseStep, ...]:
     requests = [Asks("ana", "update", REGISTRY, {"resource": "{h}", **body}) for body in bodies]
     return tuple(step for request in requests for step in (request, granted("ana")))
 
 
-def _unregisters() -> tuple[Step, ...]:
+def _unregisters() -> tuple[CaseStep, ...]:
     return Asks("ana", "delete", REGISTRY, {"value": {"url": "{h}", "user": USER}}), granted("ana")
 
 

@@ -15,6 +15,7 @@ from interop.conformance.model import (
     Arrives,
     Asks,
     Case,
+    CaseStep,
     Hears,
     HearsAll,
     Refusal,
@@ -22,7 +23,6 @@ from interop.conformance.model import (
     Says,
     Scope,
     Silent,
-    Step,
     Survives,
     case,
     granted,
@@ -40,7 +40,9 @@ UNKNOWN: Final[Json] = {"resources": ["comm://{d}/unknown-{n}"]}
 OBJECT: Final = "comm://{d}/room-{n}"
 
 
-def _unsubscribe(*, to: str = "{sm}", from_: Json = "{ana}/sm", id_: Json = None, type_: str = "unsubscribe") -> Step:
+def _unsubscribe(
+    *, to: str = "{sm}", from_: Json = "{ana}/sm", id_: Json = None, type_: str = "unsubscribe"
+) -> CaseStep:
     return Asks("ana", type_, to, UNKNOWN, from_=from_, id=id_)
 
 

@@ -14,10 +14,10 @@ from interop.conformance.model import (
     Arrives,
     Asks,
     Case,
+    CaseStep,
     Refusal,
     Scope,
     Silent,
-    Step,
     Steps,
     Survives,
     case,
@@ -41,22 +41,22 @@ OWNER_ONLY: Final = Scope(profiles=STRICT_ONLY)
 IDEMPOTENT_RULE: Final = "unknown key or address: 200 (idempotent)"
 
 
-def _delete(who: str, body: Json, *, type_: str = "delete") -> Step:
+def _delete(who: str, body: Json, *, type_: str = "delete") -> CaseStep:
     return Asks(who, type_, "{allocation}", body, from_=f"{{{who}}}/address-allocation")
 
 
-def _claim(who: str) -> Step:
+def _claim(who: str) -> CaseStep:
     from_ = f"{{{who}}}/address-allocation"
     body: Json = {"resources": ["hyperty://{d}/own-{n}"], "source": from_}
     return Asks(who, "subscribe", "{sm}", body, from_=from_)
 
 
-def _gone(name: str) -> tuple[Step, ...]:
+def _gone(name: str) -> tuple[CaseStep, ...]:
     """Nobody owns the address any more: requests to it are refused, and ana hears nothing of them."""
     return Asks("cy", "read", f"{{{name}}}"), unreachable("cy", 404, "no-route"), Silent("ana", after="cy")
 
 
-def _kept(name: str) -> tuple[Step, ...]:
+def _kept(name: str) -> tuple[CaseStep, ...]:
     """Ana still owns the address."""
     return Asks("cy", "read", f"{{{name}}}"), Arrives("ana", "cy")
 

@@ -15,6 +15,7 @@ from interop.conformance.model import (
     Arrives,
     Asks,
     Case,
+    CaseStep,
     Connects,
     Dialect,
     Hears,
@@ -25,7 +26,6 @@ from interop.conformance.model import (
     RefusedOrClosed,
     Scope,
     Silent,
-    Step,
     Steps,
     Success,
     case,
@@ -68,7 +68,7 @@ def _session(
     )
 
 
-def _reopened(type_: str) -> tuple[Step, ...]:
+def _reopened(type_: str) -> tuple[CaseStep, ...]:
     """Ana loses her transport and comes back with her session address."""
     return (
         Loses("ana"),

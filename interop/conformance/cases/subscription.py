@@ -14,10 +14,10 @@ from interop.conformance.model import (
     Arrives,
     Asks,
     Case,
+    CaseStep,
     Refusal,
     Scope,
     Silent,
-    Step,
     Success,
     Survives,
     case,
@@ -40,21 +40,21 @@ SCHEMA: Final = "hyperty-catalogue://{d}/dataObjectSchema/Communication"
 TOO_MANY: Final = 1001
 
 
-def _subscribe(who: str, body: Json = ABSENT, *, type_: str = "subscribe") -> Step:
+def _subscribe(who: str, body: Json = ABSENT, *, type_: str = "subscribe") -> CaseStep:
     return Asks(who, type_, "{sm}", body, from_=f"{{{who}}}/sm")
 
 
-def event_to(address: str, *, type_: str = "update") -> Step:
+def event_to(address: str, *, type_: str = "update") -> CaseStep:
     """Bo says something to an address, as a notification that nobody answers."""
     return Asks("bo", type_, address, {"value": "news"}, id=ABSENT)
 
 
-def heard(address: str, *, type_: str = "update") -> tuple[Step, ...]:
+def heard(address: str, *, type_: str = "update") -> tuple[CaseStep, ...]:
     """Messages of bo to an address arrive at ana, once."""
     return event_to(address, type_=type_), Arrives("ana", "bo"), Silent("ana", after="bo")
 
 
-def unheard(address: str) -> tuple[Step, ...]:
+def unheard(address: str) -> tuple[CaseStep, ...]:
     """What bo says to an address does not arrive at ana, and is an event: there is no answer."""
     return event_to(address), Silent("ana", after="bo"), Silent("bo")
 
@@ -64,7 +64,7 @@ def _form(slug: str, says: str, body: Json, *, hears: tuple[str, ...], not_: tup
 
     Bo reports the object, unless ana herself takes its subscriptions.
     """
-    steps: list[Step] = [] if f"{OBJECT}/subscription" in hears else [*reports("bo", OBJECT)]
+    steps: list[CaseStep] = [] if f"{OBJECT}/subscription" in hears else [*reports("bo", OBJECT)]
     steps += [_subscribe("ana", body), granted("ana")]
     for address in hears:
         steps += heard(address)
@@ -354,7 +354,7 @@ SOURCE_CASES: Final = (
 )
 
 
-def _unsubscribe(who: str, body: Json = ABSENT) -> Step:
+def _unsubscribe(who: str, body: Json = ABSENT) -> CaseStep:
     return _subscribe(who, body, type_="unsubscribe")
 
 

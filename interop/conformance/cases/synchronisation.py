@@ -11,10 +11,10 @@ from interop.conformance.model import (
     Arrives,
     Asks,
     Case,
+    CaseStep,
     Replies,
     Says,
     Silent,
-    Step,
     case,
     listens,
     owns,
@@ -40,7 +40,7 @@ FORWARDED_TWICE: Final[Json] = {"type": "forward", "from": "{ana}", "to": "{bo}"
 VALUE_RULE: Final = "body.value leaves the node equal in meaning: same numbers, same member order, same strings"
 
 
-def _reports(body: Json, *, id_: Json = None, type_: str = "update") -> Step:
+def _reports(body: Json, *, id_: Json = None, type_: str = "update") -> CaseStep:
     return Asks("ana", type_, "{o}/changes", body, from_="{o}", id=id_)
 
 

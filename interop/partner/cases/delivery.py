@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from interop.partner.core.frames import BYE, pack
-from interop.partner.model import PartnerCase, Step
+from interop.partner.model import PartnerCase, PartnerStep
 from interop.partner.steps import (
     REFUSED_CODES,
     Acknowledged,
@@ -45,11 +45,11 @@ _BROKEN: Final = {
 }
 
 
-def _case(id_: str, says: str, *steps: Step, section: str = _LINK) -> PartnerCase:
+def _case(id_: str, says: str, *steps: PartnerStep, section: str = _LINK) -> PartnerCase:
     return PartnerCase(id=id_, group="delivery", section=section, says=says, steps=steps)
 
 
-def _says(*values: object) -> tuple[Step, ...]:
+def _says(*values: object) -> tuple[PartnerStep, ...]:
     return tuple(Says({"body": {"value": value}}) for value in values)
 
 

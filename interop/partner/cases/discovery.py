@@ -6,7 +6,7 @@ import gzip
 from typing import Final
 
 from interop.partner.domain import SiteFault
-from interop.partner.model import PartnerCase, Step
+from interop.partner.model import PartnerCase, PartnerStep
 from interop.partner.steps import (
     REFUSED_CODES,
     Answered,
@@ -32,11 +32,11 @@ _ENTRY: Final = "_rethink-mn.{b}"
 _SERVICE: Final = "_rethink-mn._tcp.{b}"
 
 
-def _case(id_: str, section: str, says: str, *steps: Step, domain: str = "") -> PartnerCase:
+def _case(id_: str, section: str, says: str, *steps: PartnerStep, domain: str = "") -> PartnerCase:
     return PartnerCase(id=id_, group="discovery", section=section, says=says, steps=steps, domain=domain)
 
 
-def _site(id_: str, section: str, says: str, fault: SiteFault, *more: Step) -> PartnerCase:
+def _site(id_: str, section: str, says: str, fault: SiteFault, *more: PartnerStep) -> PartnerCase:
     refused = (Answered(REFUSED_CODES), WasAsked(), NotHosted())
     return _case(id_, section, says, Behaves(fault), Writes(is_request=True), *refused, *more)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from interop.partner.core.scenarios import SCENARIOS, Edition, Scenario
-from interop.partner.model import PartnerCase, Step
+from interop.partner.model import PartnerCase, PartnerStep
 from interop.partner.steps import (
     REFUSED_CODES,
     Answered,
@@ -36,7 +36,7 @@ _NOT_PLAYED: Final = {
 }
 
 
-def _first_contact(edition: Edition) -> tuple[Step, ...]:
+def _first_contact(edition: Edition) -> tuple[PartnerStep, ...]:
     if edition.scope == "stub":
         if not edition.code:
             return (Publishes(edition.change), Writes(is_request=True), Hosts(), Gets())
@@ -47,7 +47,7 @@ def _first_contact(edition: Edition) -> tuple[Step, ...]:
     return (Publishes(edition.change), Visits(), Welcomed())
 
 
-def _update(edition: Edition, before: int) -> Iterator[Step]:
+def _update(edition: Edition, before: int) -> Iterator[PartnerStep]:
     """One more edition of documents: refused or accepted by what a token with a new key gets."""
     yield PausesUntilRefresh()
     yield Publishes(edition.change, adds_key=True)
@@ -62,11 +62,11 @@ def _update(edition: Edition, before: int) -> Iterator[Step]:
         yield Welcomed()
 
 
-def _steps(scenario: Scenario) -> tuple[Step, ...]:
+def _steps(scenario: Scenario) -> tuple[PartnerStep, ...]:
     first, *updates = scenario.editions
     if not updates:
         return _first_contact(first)
-    steps: list[Step] = [Visits(), Welcomed()]
+    steps: list[PartnerStep] = [Visits(), Welcomed()]
     for number, edition in enumerate(updates, 1):
         steps += _update(edition, number)
     return tuple(steps)

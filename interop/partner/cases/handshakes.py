@@ -17,7 +17,7 @@ from interop.partner.core.frames import (
     pack_messages,
 )
 from interop.partner.core.keys import as_json
-from interop.partner.model import PartnerCase, Step
+from interop.partner.model import PartnerCase, PartnerStep
 from interop.partner.stage import Handshake
 from interop.partner.steps import (
     Connects,
@@ -40,7 +40,7 @@ _HELLO: Final = {"stream": "5" * 32, "peer_stream": "", "delivered": 0, "domain"
 _SPOKEN: Final = pack_messages(1, [b'{"type":"create","from":"hyperty://x.example/x","to":"hyperty://y/y","body":{}}'])
 
 
-def _case(id_: str, section: str, says: str, *steps: Step) -> PartnerCase:
+def _case(id_: str, section: str, says: str, *steps: PartnerStep) -> PartnerCase:
     return PartnerCase(id=id_, group="handshake", section=section, says=says, steps=steps)
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from interop.partner.core.keys import Members
 from interop.partner.core.scenarios import Change
-from interop.partner.model import PartnerCase, Step
+from interop.partner.model import PartnerCase, PartnerStep
 from interop.partner.stage import Handshake
 from interop.partner.steps import (
     REFUSED_CODES,
@@ -60,7 +60,7 @@ _TARGETS: Final = {"a-third": "hyperty://{c}/carl", "the-partner": "{bo}"}
 _FORGERIES: Final = 3
 
 
-def _case(id_: str, section: str, says: str, *steps: Step) -> PartnerCase:
+def _case(id_: str, section: str, says: str, *steps: PartnerStep) -> PartnerCase:
     return PartnerCase(id=id_, group="senders", section=section, says=says, steps=(Visits(), Welcomed(), *steps))
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from interop.hostile.zoo import HostileStub, zoo
 from interop.partner.core import modules
 from interop.partner.core.publication import Publication
-from interop.partner.model import PartnerCase, Step
+from interop.partner.model import PartnerCase, PartnerStep
 from interop.partner.steps import (
     REFUSED_CODES,
     Answered,
@@ -25,7 +25,7 @@ from interop.partner.steps import (
     Writes,
 )
 
-_REFRESHED: Final[tuple[Step, ...]] = (VisitsWithNewKey(), Welcomed(), Cuts())
+_REFRESHED: Final[tuple[PartnerStep, ...]] = (VisitsWithNewKey(), Welcomed(), Cuts())
 """A token with a new key makes the node fetch the documents again."""
 
 
@@ -42,7 +42,7 @@ def _publishes(stub: HostileStub) -> Publishes:
     return Publishes(lambda domain: domain.stub(code=stub.module))
 
 
-def _case(id_: str, section: str, says: str, *steps: Step, waits: int = 0) -> PartnerCase:
+def _case(id_: str, section: str, says: str, *steps: PartnerStep, waits: int = 0) -> PartnerCase:
     return PartnerCase(id=id_, group="stubs", section=section, says=says, steps=steps, waits=waits)
 
 

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from policy.core.gate import Gate, Verdict
+from policy.core.gate import Gate, GateVerdict
 from policy.core.model import Facts
 from policy.core.recorded_facts import IDENTITY_FACTS, MESSAGE_FACTS, AlikeFacts
 from policy.core.temporary import RULE_PREFIX
@@ -74,7 +74,7 @@ class ChangedDecision(msgspec.Struct, frozen=True):
     """A decision that other policies would make otherwise: its record, and the new verdict."""
 
     record: Judged
-    verdict: Verdict
+    verdict: GateVerdict
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):

@@ -43,7 +43,7 @@ class NameRow:
     instance: str
 
 
-class Verdict(Enum):
+class LeaseVerdict(Enum):
     """The decision about a name that a process wants."""
 
     TAKE = "take"
@@ -66,7 +66,7 @@ class NameSearch:
         self._last: NameRow | None = None
         self._unchanged_since = 0.0
 
-    def seen(self, row: NameRow | None, *, now: float) -> Verdict:
+    def seen(self, row: NameRow | None, *, now: float) -> LeaseVerdict:
         """Judge what the engine has.
 
         Args:
@@ -77,14 +77,14 @@ class NameSearch:
             TAKE: write on the condition that the row is still the same. WAIT: look again. REFUSE: its holder is alive.
         """
         if row is None or not row.is_held or row.instance == self._instance:
-            return Verdict.TAKE
+            return LeaseVerdict.TAKE
         if row != self._last:
             self._last, self._unchanged_since = row, now
         if self._first is None:
             self._first = row
         if now - self._unchanged_since >= LEASE_SECONDS:
-            return Verdict.TAKE
-        return Verdict.WAIT if self._is_standby or row == self._first else Verdict.REFUSE
+            return LeaseVerdict.TAKE
+        return LeaseVerdict.WAIT if self._is_standby or row == self._first else LeaseVerdict.REFUSE
 
 
 class LeaseState(Enum):

@@ -10,7 +10,7 @@ import pytest
 
 from msg_node.records.quarantine import Quarantine, copy_of
 from msg_node.records.quarantined import about, find_all, kept_messages
-from policy.core.gate import Step, Verdict
+from policy.core.gate import GateStep, GateVerdict
 from policy.core.model import Facts
 from policy.core.temporary import make_gate
 from protofly.errors import Code, PeerError
@@ -30,7 +30,7 @@ def keep_copy(folder: Path, name: str, facts: Facts, *, permitted: bool = False)
     """Keep a copy of a message as a rule wants it; returns its name."""
     quarantine = Quarantine(folder / "quarantine", lambda domain: domain == FOREIGN)
     code = None if permitted else Code.POLICY
-    text = copy_of(facts, Verdict(permitted, code, "border/odd", "0" * 16, 0.0, Step.POLICY))
+    text = copy_of(facts, GateVerdict(permitted, code, "border/odd", "0" * 16, 0.0, GateStep.POLICY))
     place = quarantine.place(facts)
     assert quarantine.copy(place, {f"{name}.json": text})
     return f"rules/{place}/{name}.json"

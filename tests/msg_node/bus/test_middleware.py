@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from federation.links.link_context import Refusal
-from msg_node.bus.middleware import Step, log, make_stack, rate
+from msg_node.bus.middleware import MessageStep, log, make_stack, rate
 from msg_node.kernel.credentials import Credential, digest_of
 from msg_node.kernel.own_names import OwnNames
 from msg_node.node_state import make_state
@@ -57,14 +57,14 @@ def settings_of(folder: Path, text: str) -> Path:
     return folder / "node.toml"
 
 
-def refusing(code: Code) -> Step:
+def refusing(code: Code) -> MessageStep:
     def step(_message: Message, _sid: int, _roles: frozenset[str], _domain: str, _now: float) -> Refusal | None:
         return Refusal(code)
 
     return step
 
 
-def passing(seen: list[str], name: str) -> Step:
+def passing(seen: list[str], name: str) -> MessageStep:
     def step(_message: Message, _sid: int, _roles: frozenset[str], _domain: str, _now: float) -> Refusal | None:
         seen.append(name)
         return None

@@ -20,7 +20,7 @@ from federation.links.flow_table import FlowMode
 from federation.links.link_context import Refusal
 from msg_node.addresses.core.subscriptions import Subscription
 from msg_node.bus import session_traffic
-from msg_node.bus.middleware import Step, rate
+from msg_node.bus.middleware import MessageStep, rate
 from msg_node.bus.node_questions import NodeQuestions
 from msg_node.bus.node_runs import RUN_BYTES, NodeWay, RunsToNodes
 from msg_node.bus.runtime_port import RuntimePort, RuntimeQueue
@@ -56,7 +56,9 @@ def _unhurried() -> Iterator[None]:
 class PairOfNodes:
     """Ana and Cy at one node, Bo at the other; each is given frames, and what it is sent is kept."""
 
-    def __init__(self, folder: Path, flows: FlowMode, steps: Sequence[tuple[str, Step]], has_own_gate: bool) -> None:
+    def __init__(
+        self, folder: Path, flows: FlowMode, steps: Sequence[tuple[str, MessageStep]], has_own_gate: bool
+    ) -> None:
         self._shared: SharedTables = {table: {} for table in SHARED}
         self._directories: list[MemoryDirectory] = []
         self._buses: dict[str, MemoryNodeBus] = {}
@@ -137,7 +139,7 @@ class PairOfNodes:
 
 
 async def pair_of_nodes(
-    folder: Path, flows: FlowMode = "on", steps: Sequence[tuple[str, Step]] = (), *, has_own_gate: bool = False
+    folder: Path, flows: FlowMode = "on", steps: Sequence[tuple[str, MessageStep]] = (), *, has_own_gate: bool = False
 ) -> PairOfNodes:
     pair = PairOfNodes(folder, flows, steps, has_own_gate)
     for rig, name in ((pair.one, "ana"), (pair.two, "bo"), (pair.one, "cy")):

@@ -10,7 +10,7 @@ import trio
 
 from msg_node.cluster import lease_keeper
 from msg_node.cluster.core import lease
-from msg_node.cluster.core.lease import LeaseState, NameSearch, Verdict
+from msg_node.cluster.core.lease import LeaseState, LeaseVerdict, NameSearch
 from msg_node.cluster.lease_keeper import LeaseKeeper, Wanted
 from msg_node.cluster.names import Names, NodeFacts
 from msg_node.storage.engine import Engine
@@ -109,7 +109,7 @@ class Looks:
         self.count = 0
         one._look = self.look  # type: ignore[method-assign]
 
-    def look(self, search: NameSearch) -> Verdict:
+    def look(self, search: NameSearch) -> LeaseVerdict:
         verdict = self._look(search)
         self.count += 1
         return verdict

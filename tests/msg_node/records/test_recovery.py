@@ -20,9 +20,9 @@ from msg_node.records.recovery import Chain, Crash, last_crash, newest_boot, not
 from protofly.block_encoding import encode_blocks
 from protofly.record_blocks import BLOCK_MAGIC
 from protofly.record_segments import SegmentName, frame_compressor
-from protofly.records import Kind, MessageRecord, SegmentManifest, decode_manifest
+from protofly.records import MessageRecord, RecordKind, SegmentManifest, decode_manifest
 
-NAME = SegmentName(Kind.SESSION, "mn-1.a.example", 7, 3)
+NAME = SegmentName(RecordKind.SESSION, "mn-1.a.example", 7, 3)
 
 
 def frame(first_seq: int, records: int) -> bytes:
@@ -32,7 +32,9 @@ def frame(first_seq: int, records: int) -> bytes:
 
 def test_names_survive_their_text_also_with_dashes_and_dots_in_the_node() -> None:
     assert SegmentName.parse(str(NAME)) == NAME
-    assert SegmentName.parse("mdr-mn-1-2.b.example-99-000012") == SegmentName(Kind.MESSAGE, "mn-1-2.b.example", 99, 12)
+    assert SegmentName.parse("mdr-mn-1-2.b.example-99-000012") == SegmentName(
+        RecordKind.MESSAGE, "mn-1-2.b.example", 99, 12
+    )
     assert SegmentName.parse("chain") is None
     assert SegmentName.parse("other-mn-1-1") is None
 
@@ -82,7 +84,7 @@ def blocks(first_seq: int, records: int) -> bytes:
     return b"".join(frame_compressor().compress(one.content) for one in encoded)
 
 
-MESSAGES = NAME._replace(kind=Kind.MESSAGE)
+MESSAGES = NAME._replace(kind=RecordKind.MESSAGE)
 DAMAGED = {
     "torn": blocks(11, 50)[:-1],
     "flipped": blocks(11, 50)[:-1] + b"?",
@@ -156,7 +158,7 @@ def test_a_crash_between_rename_and_manifest_is_finished_in_order(tmp_path: Path
     assert (first.segno, second.segno) == (3, 4)
     assert second.prev_sha256 == first.sha256
     assert second.first_seq == first.last_seq + 1
-    assert chain.prev_sha256(Kind.SESSION) == second.sha256
+    assert chain.prev_sha256(RecordKind.SESSION) == second.sha256
     assert recover(tmp_path, signer=None)[1] == [], "a second start finds nothing to do"
     assert not list(tmp_path.glob("*.tmp"))
 
@@ -167,7 +169,7 @@ def test_a_spoilt_chain_file_is_replaced_by_what_the_manifests_say(tmp_path: Pat
     recover(tmp_path, signer=None)
     (tmp_path / "chain.json").write_bytes(spoilt)
     chain, _ = recover(tmp_path, signer=None)
-    assert chain.prev_sha256(Kind.SESSION)
+    assert chain.prev_sha256(RecordKind.SESSION)
     assert json.loads((tmp_path / "chain.json").read_bytes())["session_event"]["segno"] == 3
 
 
@@ -221,7 +223,7 @@ def test_after_kill_9_everything_that_reached_the_disk_is_sealed(tmp_path: Path)
     assert crash is not None
     assert killed_us - 5_000_000 < crash.from_us <= killed_us  # not long before, however slow this machine is
     _, (empty, manifest) = sorted_by_kind(recover(tmp_path, signer=None, crash=crash))
-    assert (empty.kind, empty.records, empty.uncertain_from_us) == (Kind.MESSAGE, 0, crash.from_us)
+    assert (empty.kind, empty.records, empty.uncertain_from_us) == (RecordKind.MESSAGE, 0, crash.from_us)
 
     with zstandard.open(tmp_path / f"{torn.stem}.jsonl.zst", "rb") as segment:
         numbers = [json.loads(line)["seq"] for line in segment.read().splitlines()]
@@ -235,14 +237,14 @@ def test_after_a_crash_the_last_segment_of_messages_says_which_time_is_uncertain
     note_written(tmp_path, 5_000_000_000)
     crash = last_crash(tmp_path, NAME.node)
     assert crash == Crash(NAME.node, 7, 5_000_000)
-    name = NAME._replace(kind=Kind.MESSAGE)
+    name = NAME._replace(kind=RecordKind.MESSAGE)
     for segment in (NAME, name):
         (tmp_path / f"{segment}.open").write_bytes(frame(1, 5))
     before_us = time.time_ns() // 1000
     _, sealed = recover(tmp_path, signer=None, crash=crash)
     by_kind = {manifest.kind: manifest for manifest in sealed}
     assert by_kind[NAME.kind].uncertain_until_us is msgspec.UNSET
-    found = by_kind[Kind.MESSAGE]
+    found = by_kind[RecordKind.MESSAGE]
     assert (found.records, found.uncertain_from_us) == (5, 5_000_000)
     assert before_us <= (found.uncertain_until_us or 0) == found.closed_us
     assert decode_manifest((tmp_path / f"{name}.manifest.json").read_bytes()) == found
@@ -252,7 +254,7 @@ def test_after_a_crash_the_last_segment_of_messages_says_which_time_is_uncertain
 def test_a_crash_before_any_record_was_written_leaves_an_empty_segment_that_says_so(
     tmp_path: Path, torn: bytes
 ) -> None:
-    name = NAME._replace(kind=Kind.MESSAGE)
+    name = NAME._replace(kind=RecordKind.MESSAGE)
     (tmp_path / f"{name}.open").write_bytes(frame(1, 5))
     chain, (whole,) = recover(tmp_path, signer=None)
     follower = name._replace(segno=name.segno + 1)
@@ -261,7 +263,7 @@ def test_a_crash_before_any_record_was_written_leaves_an_empty_segment_that_says
     _, (found,) = recover(tmp_path, signer=None, crash=Crash(NAME.node, NAME.boot, 5_000_000))
     assert (found.boot, found.segno, found.records, found.lost_records) == (7, follower.segno, 0, 0)
     assert (found.first_seq, found.last_seq) == (whole.last_seq + 1, whole.last_seq)
-    assert (found.prev_sha256, found.uncertain_from_us) == (chain.prev_sha256(Kind.MESSAGE), 5_000_000)
+    assert (found.prev_sha256, found.uncertain_from_us) == (chain.prev_sha256(RecordKind.MESSAGE), 5_000_000)
     assert zstandard.ZstdDecompressor().decompress((tmp_path / f"{follower}.jsonl.zst").read_bytes()) == b""
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from msg_node.records.retention import DAY_SECONDS, SpoolRetention, remove_expired
 from msg_node.settings.tables.records import KindWord, RecordSettings
-from protofly.records import Kind
+from protofly.records import RecordKind
 
 NOW = 1_800_000_000.0
 
@@ -34,7 +34,7 @@ def test_what_is_older_than_its_kind_is_kept_goes_with_its_manifest(tmp_path: Pa
     segment(tmp_path, "mdr", 31)
     segment(tmp_path, "mdr", 31, parts=(".erased",))
     kept = segment(tmp_path, "mdr", 29, 2) | segment(tmp_path, "admin_event", 3000)
-    assert remove_expired(tmp_path, {"mdr": 30}, NOW) == {Kind.MESSAGE: 1}
+    assert remove_expired(tmp_path, {"mdr": 30}, NOW) == {RecordKind.MESSAGE: 1}
     assert names_in(tmp_path) == kept
     assert not remove_expired(tmp_path, {"mdr": 30}, NOW)
 
@@ -77,7 +77,7 @@ def test_a_link_out_of_the_folder_costs_the_link_only(tmp_path: Path) -> None:
 
 def test_a_manifest_that_a_crash_left_alone_goes_the_next_time(tmp_path: Path) -> None:
     segment(tmp_path, "decision", 9, parts=(".manifest.json",))
-    assert remove_expired(tmp_path, {"decision": 1}, NOW) == {Kind.DECISION: 1}
+    assert remove_expired(tmp_path, {"decision": 1}, NOW) == {RecordKind.DECISION: 1}
     assert names_in(tmp_path) == set()
 
 
@@ -103,7 +103,7 @@ async def test_the_rules_of_the_moment_count_and_an_error_is_reported(
 
 
 def test_settings_name_every_kind_and_no_other() -> None:
-    assert set(get_args(KindWord)) == {kind.value for kind in Kind}
+    assert set(get_args(KindWord)) == {kind.value for kind in RecordKind}
     settings = msgspec.convert({"keep_days": {"mdr": 90, "admin_event": 0.5}}, RecordSettings)
     assert settings.keep_days == {"mdr": 90.0, "admin_event": 0.5}
     for wrong in ({"mails": 1}, {"mdr": 0}, {"mdr": -1}, {"mdr": "90"}):

@@ -28,10 +28,10 @@ from protofly.record_segments import SEALED_SUFFIXES, Signer
 from protofly.records import (
     AdminEvent,
     DecisionRecord,
-    Kind,
     LinkEvent,
     MessageRecord,
     Record,
+    RecordKind,
     SegmentManifest,
     SessionEvent,
     StubEvent,
@@ -95,7 +95,7 @@ def options(
     )
 
 
-def manifests(spool: Path, kind: Kind = Kind.MESSAGE) -> list[SegmentManifest]:
+def manifests(spool: Path, kind: RecordKind = RecordKind.MESSAGE) -> list[SegmentManifest]:
     return [decode_manifest(path.read_bytes()) for path in sorted(spool.glob(f"{kind.value}-*.manifest.json"))]
 
 
@@ -109,7 +109,7 @@ def file_suffixes(spool: Path) -> set[str]:
     return {next((one for one in SEALED_SUFFIXES if name.endswith(one)), Path(name).suffix) for name in names}
 
 
-def lines(spool: Path, kind: Kind = Kind.MESSAGE) -> list[dict[str, object]]:
+def lines(spool: Path, kind: RecordKind = RecordKind.MESSAGE) -> list[dict[str, object]]:
     return [json.loads(line) for path in sorted(spool.glob(f"{kind.value}-*.zst")) for line in lines_of(path)]
 
 
@@ -200,10 +200,10 @@ async def test_kinds_have_their_own_segments_and_numbers(tmp_path: Path) -> None
         writer.append(StubEvent(ts_us=5, domain="b.example", event="started", stub_ver="f" * 64))
         writer.append(SessionEvent(ts_us=6, event="opened", runtime_key="runtime://a.example/r1"))
 
-    assert [line["seq"] for line in lines(tmp_path, Kind.STUB)] == [1]
-    assert manifests(tmp_path, Kind.STUB)[0].stub_vers == ("f" * 64,)
-    assert manifests(tmp_path, Kind.SESSION)[0].records == 1
-    assert not manifests(tmp_path, Kind.LINK)
+    assert [line["seq"] for line in lines(tmp_path, RecordKind.STUB)] == [1]
+    assert manifests(tmp_path, RecordKind.STUB)[0].stub_vers == ("f" * 64,)
+    assert manifests(tmp_path, RecordKind.SESSION)[0].records == 1
+    assert not manifests(tmp_path, RecordKind.LINK)
 
 
 async def test_segments_are_sealed_by_size_and_form_a_signed_chain(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ async def test_a_node_without_messages_seals_empty_segments_that_go_on_with_the_
     assert (first.records, [one.records for one in idle[:2]]) == (1, [0, 0])
     assert {(one.first_seq, one.last_seq, one.closure) for one in idle[:2]} == {(2, 1, "time")}
     assert [one.prev_sha256 for one in idle[:2]] == [first.sha256, idle[0].sha256]
-    assert manifests(tmp_path, Kind.SESSION) == []
+    assert manifests(tmp_path, RecordKind.SESSION) == []
 
 
 async def test_a_run_that_ends_in_order_is_no_crash_and_one_under_way_would_be(tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ async def test_losses_without_any_later_record_still_reach_a_manifest(tmp_path: 
     async with running(writer):
         pass
 
-    (manifest,) = manifests(tmp_path, Kind.SESSION)
+    (manifest,) = manifests(tmp_path, RecordKind.SESSION)
     assert (manifest.records, manifest.lost_records, manifest.first_seq, manifest.last_seq) == (0, 1, 1, 1)
 
 
@@ -501,11 +501,11 @@ def test_a_full_disk_is_visible_counted_and_survived(tmp_path: Path, durability:
     )
     assert done.returncode == 0, done.stderr
     appended, written, lost = map(int, done.stdout.split())
-    (manifest,) = manifests(tmp_path, Kind.SESSION)
+    (manifest,) = manifests(tmp_path, RecordKind.SESSION)
     assert written + lost == appended
     assert (manifest.records, manifest.lost_records) == (written, lost)
     assert (lost == 0) is (durability == "strict")
-    assert len(lines(tmp_path, Kind.SESSION)) == written
+    assert len(lines(tmp_path, RecordKind.SESSION)) == written
     assert "records cannot be written" in done.stderr
 
 

@@ -18,7 +18,7 @@ from federation.links.decision_records import DecisionRecords
 from msg_node.backends.backend_http import BackendHttp
 from msg_node.backends.catalogue import CatalogueReader, OwnCatalogue
 from msg_node.backends.sources import document_reader
-from msg_node.bus.middleware import Step
+from msg_node.bus.middleware import MessageStep
 from msg_node.kernel.changes import Journal
 from msg_node.registries.core import policy_names
 from msg_node.registries.core.policy_names import PolicyNameRow, PolicyNames
@@ -102,7 +102,7 @@ async def policy_rig(folder: Path, *, reads: bool = True) -> AsyncIterator[Rig]:
     made: list[PolicyDocuments] = []
     gate = Gate(peers={FOREIGN: PeerRule(default="permit")})
 
-    def step() -> Step:
+    def step() -> MessageStep:
         return lambda *arguments: made[0].step(*arguments)
 
     async def resolve(domain: str, asked_by: str) -> Location:

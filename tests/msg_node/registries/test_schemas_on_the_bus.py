@@ -17,7 +17,7 @@ from catalogue_client.http_fetcher import HttpFetcher
 from msg_node.backends.backend_http import BackendHttp
 from msg_node.backends.catalogue import CatalogueReader, OwnCatalogue
 from msg_node.backends.sources import schema_reader, source_of
-from msg_node.bus.middleware import Step
+from msg_node.bus.middleware import MessageStep
 from msg_node.kernel.catalogue_questions import SCHEMA
 from msg_node.kernel.rules import Rules
 from msg_node.registries.validation import Validation
@@ -81,7 +81,7 @@ class Rig:
 async def schema_rig(folder: Path, *, expands: bool = True) -> AsyncIterator[Rig]:
     made: list[Validation] = []
 
-    def step() -> Step:
+    def step() -> MessageStep:
         return lambda *arguments: made[0].step(*arguments)
 
     async def resolve(domain: str, asked_by: str) -> Location:

@@ -6,9 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msg_node.cluster.core.lease import LEASE_SECONDS, MARGIN_SECONDS, Lease, LeaseState, NameRow, NameSearch, Verdict
+from msg_node.cluster.core.lease import (
+    LEASE_SECONDS,
+    MARGIN_SECONDS,
+    Lease,
+    LeaseState,
+    LeaseVerdict,
+    NameRow,
+    NameSearch,
+)
 
-TAKE, WAIT, REFUSE = Verdict.TAKE, Verdict.WAIT, Verdict.REFUSE
+TAKE, WAIT, REFUSE = LeaseVerdict.TAKE, LeaseVerdict.WAIT, LeaseVerdict.REFUSE
 ROW = NameRow(epoch=3, beat=7, is_held=True, instance="there")
 BEATEN = NameRow(epoch=3, beat=8, is_held=True, instance="there")
 OTHER = NameRow(epoch=4, beat=0, is_held=True, instance="elsewhere")
@@ -34,7 +42,7 @@ def test_name_that_nobody_else_can_hold_is_taken_at_once(row: NameRow | None) ->
     ],
 )
 def test_name_is_taken_when_nothing_was_renewed_for_a_lease_that_we_watched(
-    is_standby: bool, looks: list[tuple[NameRow | None, float]], verdicts: list[Verdict]
+    is_standby: bool, looks: list[tuple[NameRow | None, float]], verdicts: list[LeaseVerdict]
 ) -> None:
     search = NameSearch("here", is_standby=is_standby)
     assert [search.seen(row, now=now) for row, now in looks] == verdicts
