@@ -11,16 +11,14 @@ import logging
 import ssl
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from msg_node.settings.registries import backend_context
 from msg_node.settings.tables.registries import BackendSettings
+from msg_node.storage.tls_files import Stamp, stamp_of
 from protofly.errors import SettingsError
 from protofly.limits import CERTIFICATES_LOOKED_AT_SECONDS
 
 logger = logging.getLogger("msg_node")
-
-_Stamp = tuple[int, int, int]
 
 
 class BackendTls:
@@ -53,7 +51,7 @@ class BackendTls:
                 self._renew(stamps)
         return self._context
 
-    def _renew(self, stamps: list[_Stamp | None]) -> None:
+    def _renew(self, stamps: list[Stamp | None]) -> None:
         self._stamps = stamps
         try:
             self._context = backend_context(self._table, self._settings)
@@ -62,14 +60,6 @@ class BackendTls:
         else:
             logger.info("%s: certificates were renewed", self._table)
 
-    def _look(self) -> list[_Stamp | None]:
+    def _look(self) -> list[Stamp | None]:
         chosen = self._settings
-        return [_stamp(path) for path in (chosen.ca_file, chosen.certificate, chosen.key) if path is not None]
-
-
-def _stamp(path: Path) -> _Stamp | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+        return [stamp_of(path) for path in (chosen.ca_file, chosen.certificate, chosen.key) if path is not None]

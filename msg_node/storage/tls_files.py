@@ -7,6 +7,8 @@ from pathlib import Path
 
 from protofly.errors import SettingsError
 
+Stamp = tuple[int, int, int]
+
 
 def believe(context: ssl.SSLContext, file: Path, setting: str) -> None:
     """Have a context believe the authorities in a PEM file. Raises SettingsError."""
@@ -28,6 +30,15 @@ def show(context: ssl.SSLContext, certificate: Path, key: Path | None, table: st
         reason = getattr(exc, "reason", "") or "a key that has a password cannot be used"
         files = f"{certificate} and {key}" if key is not None else str(certificate)
         raise SettingsError(f"{table}.certificate, {table}.key: {files} do not fit together: {reason}") from exc
+
+
+def stamp_of(file: Path) -> Stamp | None:
+    """Return what changes when a file is replaced or written; None for one that is not there."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _check_readable(file: Path, setting: str) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass
-from typing import NamedTuple
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from catalogue_client.http_fetcher import HttpFetcher
 from federation.discovery.attempt_log import AttemptLog
@@ -17,25 +18,44 @@ from federation.links.visitors import greeting, may_talk
 from federation.stubs.egress import LineOpener
 from msg_node.settings.model import Settings
 from msg_node.settings.peer_stubs import peer_terms
+from msg_node.storage.tls_files import stamp_of
 from msg_node.wiring import meaning
+
+_RESOLVERS: Final = Path("/etc/resolv.conf")
+"""Has the name servers of the system, for settings that name none."""
 
 
 class LoadedWays(NamedTuple):
-    """What was read for other settings: name servers, and authorities that vouch for other domains."""
+    """What was read for other settings: name servers, and authorities that vouch for other domains.
+
+    Attributes:
+        names: Asks the name servers.
+        tls_context: Believes the authorities.
+        source: Settings, and files with their times, that they were read from.
+    """
 
     names: DnsClient
     tls_context: ssl.SSLContext
+    source: tuple[object, ...]
 
 
-def load_ways(settings: Settings) -> LoadedWays:
+def load_ways(settings: Settings, known: LoadedWays | None = None) -> LoadedWays:
     """Read what the settings say about the way to other domains. Blocks.
+
+    Args:
+        settings: What to read it by.
+        known: Returned as it is if the same would be read: the authorities of the system take most of a reload.
 
     Raises:
         SettingsError: A name server or a file cannot be used.
     """
     chosen = settings.discovery
+    files = _RESOLVERS, Path(ssl.get_default_verify_paths().cafile or ""), chosen.ca_file
+    source = (chosen, *(None if file is None else stamp_of(file) for file in files))
+    if known is not None and known.source == source:
+        return known
     names = DnsClient(chosen.nameservers, believes_ad=chosen.trust_ad_bit)
-    return LoadedWays(names, meaning.client_context(settings))
+    return LoadedWays(names, meaning.client_context(settings), source)
 
 
 class WaysOut(NamedTuple):
@@ -44,6 +64,7 @@ class WaysOut(NamedTuple):
     names: DnsClient
     http: HttpFetcher
     lines: LineOpener
+    loaded: LoadedWays
 
     def follow(self, loaded: LoadedWays) -> None:
         """Let these count for the next question and the next connection."""
@@ -83,7 +104,8 @@ def build_discovery(settings: Settings, decisions: DecisionRecords, node_url: st
         SettingsError: Something that the settings name cannot be used.
     """
     log = AttemptLog()
-    names, tls_context = load_ways(settings)
+    loaded = load_ways(settings)
+    names, tls_context = loaded.names, loaded.tls_context
     dialler = Dialler(names, allow_addresses=meaning.allowed_addresses(settings), log=log)
     resolver = Resolver(
         names,
@@ -99,5 +121,5 @@ def build_discovery(settings: Settings, decisions: DecisionRecords, node_url: st
         dialler=dialler,
         fetcher=LoggedFetcher(http, log),
         plaintext=plaintext,
-        ways=WaysOut(names, http, LineOpener(dialler, tls_context)),
+        ways=WaysOut(names, http, LineOpener(dialler, tls_context), loaded),
     )

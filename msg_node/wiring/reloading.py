@@ -64,8 +64,9 @@ ReadSettings = Callable[[], Settings]
 
 
 class Loaded(NamedTuple):
-    """What was read for changed settings: everything that can fail."""
+    """What was read for changed settings: everything that can fail, and what differs."""
 
+    changes: list[SettingChange]
     policies: Policies
     tls: LoadedTls
     credentials: Credentials
@@ -91,6 +92,7 @@ class Reloading:
         self._read = read
         self.changing = trio.Lock()
         """Held while a change of settings or policies is planned and applied, so that no plan is made on old ones."""
+        self._ways = parts.ways.loaded
         self.tls = ServedTls(parts.current.get, self._show)
         self.admin_site: AdminSite | None = None
         """Shows the certificate of `[admin]`; set once it is made, which takes the plans of this."""
@@ -133,7 +135,7 @@ class Reloading:
         """
         before = self._parts.current.get()
         after = await trio.to_thread.run_sync(self._read)
-        changes = setting_changes(before, after)
+        changes = await trio.to_thread.run_sync(setting_changes, before, after)
         if others := [one.name for one in changes if not is_reloadable(one)]:
             reasons = "; ".join(f"{name}: needs a restart, {reason_for_restart(name)}" for name in others)
             raise RestartNeededError(f"{reasons}; nothing was changed")
@@ -142,8 +144,8 @@ class Reloading:
             store = PolicyStore(after.node.data_dir)
             domain = after.node.domain
             files = await trio.to_thread.run_sync(policies_of, after.policy, domain, store, ActivePolicies())
-            meaning.build_gate(after, files.compiled)
-        meaning.build_gate(after, policies.compiled)  # it checks entries and lists
+            await trio.to_thread.run_sync(meaning.build_gate, after, files.compiled)
+        await trio.to_thread.run_sync(meaning.build_gate, after, policies.compiled)  # it checks entries and lists
         tls = await trio.to_thread.run_sync(load_tls, after)
         credentials = await trio.to_thread.run_sync(build_credentials, after)
         choices = await trio.to_thread.run_sync(stub_choices, after)
@@ -151,11 +153,12 @@ class Reloading:
         providers = await trio.to_thread.run_sync(load_providers, after)
         lists = await trio.to_thread.run_sync(subscriptions_of, after)
         webhook = await trio.to_thread.run_sync(webhook_of, after)
-        ways = await trio.to_thread.run_sync(load_ways, after)
+        ways = await trio.to_thread.run_sync(load_ways, after, self._ways)
         await self._check_live(after)
         backends = await trio.to_thread.run_sync(self._parts.backends.load, after)
         broker = await trio.to_thread.run_sync(load_mqtt, after, self._parts.listener.reception, self._parts.node_url)
-        loaded = Loaded(policies, tls, credentials, choices, providers, lists, webhook, ways, backends, broker)
+        read = policies, tls, credentials, choices, providers, lists, webhook, ways, backends, broker
+        loaded = Loaded(changes, *read)
         credentials.manage_as(self._parts.state.transitions.credentials)
         ended = sessions_without_proof(self._parts.state, credentials, takes_guests=after.sessions.guests)
         revision = policies.compiled.revision
@@ -202,9 +205,10 @@ class Reloading:
             alarms.call = loaded.webhook
             if _lists(settings) != _lists(before):
                 block_lists.follow(loaded.lists)
-        if settings.discovery != before.discovery:
+        has_other_ways, self._ways = loaded.ways is not self._ways, loaded.ways
+        if has_other_ways:
             parts.ways.follow(loaded.ways)
-        if (settings.peer, settings.discovery) != (before.peer, before.discovery):
+        if has_other_ways or settings.peer != before.peer:
             parts.documents.reconsider()
             parts.resolver.forget_failures()
         self._take_links_over(before, settings, self._other_stubs(settings, loaded), granted)
@@ -212,7 +216,7 @@ class Reloading:
         for switch in insecure_switches(settings):
             if switch not in insecure_switches(before):
                 logger.warning("INSECURE by the settings: %s", switch)
-        logger.info("the settings are in force: %d changes", len(setting_changes(before, settings)))
+        logger.info("the settings are in force: %d changes", len(loaded.changes))
 
     def _other_stubs(self, settings: Settings, loaded: Loaded) -> frozenset[str]:
         """Let other terms of stubs count; returns the domains whose stubs are to start again under theirs."""

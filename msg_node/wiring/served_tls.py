@@ -15,6 +15,7 @@ from typing import Final
 import trio
 
 from msg_node.settings.model import Settings
+from msg_node.storage.tls_files import stamp_of
 from msg_node.wiring import meaning
 from protofly.errors import SettingsError
 from protofly.limits import CERTIFICATES_LOOKED_AT_SECONDS
@@ -95,18 +96,10 @@ class ServedTls:
 
 
 def _stamps(settings: Settings) -> _Stamps:
-    return tuple((str(file), *_stamp(file)) for file in _files(settings))
+    return tuple((str(file), *(stamp_of(file) or _MISSING)) for file in _files(settings))
 
 
 def _files(settings: Settings) -> list[Path]:
     tables = [one for one in (settings.listen, settings.site, settings.admin) if one is not None]
     own = [file for one in tables for file in (one.certificate, one.key) if file is not None]
     return [*own, *settings.listen.proxy_certificates]
-
-
-def _stamp(file: Path) -> tuple[int, int, int]:
-    try:
-        found = file.stat()
-    except OSError:
-        return _MISSING
-    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import shutil
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -832,6 +833,31 @@ async def test_an_endpoint_that_was_published_before_counts_for_links_that_know_
     (await running.plan(settings_of(tmp_path, {"publish": {"endpoint_url": "wss://new.a.example/link"}}))).apply()
     assert running.node.acceptor is not None
     assert running.node.acceptor.endpoints == {"wss://mn.a.example:8443/link", "wss://new.a.example/link"}
+
+
+async def test_other_authorities_in_the_same_file_count_after_a_reload_and_the_same_ones_are_not_read_again(
+    running: Running, tmp_path: Path
+) -> None:
+    shutil.copyfile(tmp_path / "ca.pem", tmp_path / "believed.pem")
+    settings = settings_of(tmp_path, {"discovery": {"ca_file": "FOLDER/believed.pem"}})
+    (await running.plan(settings)).apply()
+    ways = running.node.ways
+    before = ways.http._ssl_context
+    assert before is not None
+    (await running.plan(settings)).apply()
+    assert ways.http._ssl_context is ways.lines.tls_context is before
+    shutil.copyfile(tmp_path / "other-ca.pem", tmp_path / "believed.pem")
+    wanted = {
+        one["serialNumber"] for one in ssl.create_default_context(cafile=tmp_path / "believed.pem").get_ca_certs()
+    }
+    plan = await running.plan(settings)
+    assert ways.http._ssl_context is before
+    plan.apply()
+    for context in (ways.http._ssl_context, ways.lines.tls_context):
+        assert wanted <= {one["serialNumber"] for one in context.get_ca_certs()}
+    (tmp_path / "believed.pem").unlink()
+    with pytest.raises(SettingsError, match=r"discovery\.ca_file"):
+        await running.plan(settings)
 
 
 async def test_other_bounds_of_stubs_are_for_their_next_instance(running: Running, tmp_path: Path) -> None:
