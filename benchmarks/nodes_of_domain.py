@@ -34,7 +34,7 @@ NAMES: Final = ("benchmark-1", "benchmark-2")
 CONNECTIONS: Final = 16
 BODY_BYTES: Final = 200
 START_SECONDS: Final = 60.0
-FLOOD: Final = Load(count=16_000, rate=0, body_bytes=BODY_BYTES)
+FLOOD: Final = Load(count=160_000, rate=0, body_bytes=BODY_BYTES)
 PACED: Final = Load(count=2_500, rate=500, body_bytes=BODY_BYTES)
 LEAST_RATIO: Final = 0.6
 MOST_ADDED_MS: Final = 0.4

@@ -19,6 +19,7 @@ import contextlib
 import hashlib
 import socket
 import ssl
+from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
@@ -28,6 +29,9 @@ import trio
 from protofly.errors import Code, TransportError
 
 RECEIVE_BYTES = 64 << 10
+DRAIN_BYTES = 256 << 10
+"""What is left over goes to the kernel in pieces of about this size, each of which is copied once."""
+_NOTHING = memoryview(b"")
 
 
 class ByteChannel:
@@ -48,10 +52,12 @@ class ByteChannel:
         "_may_have_more",
         "_nursery",
         "_outgoing",
+        "_piece",
         "_sock",
         "_tls",
         "on_drained",
         "peer_certificate",
+        "receive_bytes",
     )
 
     def __init__(
@@ -69,7 +75,8 @@ class ByteChannel:
         if tls is not None:
             self._tls, self._incoming, self._outgoing = tls
         self._nursery = drain_nursery
-        self._backlog: list[bytes] = []
+        self._backlog: deque[bytes] = deque()
+        self._piece = _NOTHING  # the front of what is left over, which the kernel has taken in part
         self._backlog_bytes = 0
         self._drained: trio.Event | None = None
         self._closed = False
@@ -77,6 +84,8 @@ class ByteChannel:
         self.peer_certificate = b""
         """The far end's certificate in DER, b"" without one."""
         self.on_drained: Callable[[], None] | None = None
+        self.receive_bytes = RECEIVE_BYTES
+        """Most that one read takes."""
 
     @classmethod
     async def over(
@@ -189,27 +198,27 @@ class ByteChannel:
     async def _receive_raw(self) -> bytes:
         if self._may_have_more:
             try:
-                data = self._sock.recv(RECEIVE_BYTES)
+                data = self._sock.recv(self.receive_bytes)
             except (BlockingIOError, InterruptedError):
                 pass
             except OSError:
                 await trio.lowlevel.checkpoint()
                 return b""
             else:
-                self._may_have_more = len(data) == RECEIVE_BYTES
+                self._may_have_more = len(data) == self.receive_bytes
                 # A reader that never pauses must not starve others; what was read is never lost.
                 await trio.lowlevel.cancel_shielded_checkpoint()
                 return data
         while True:
             try:
                 await trio.lowlevel.wait_readable(self._sock)
-                data = self._sock.recv(RECEIVE_BYTES)
+                data = self._sock.recv(self.receive_bytes)
             except (BlockingIOError, InterruptedError):
                 continue
             except (OSError, trio.ClosedResourceError):
                 return b""
             # The kernel had less than fits: asking again at once would only cost a call that fails.
-            self._may_have_more = len(data) == RECEIVE_BYTES
+            self._may_have_more = len(data) == self.receive_bytes
             return data
 
     def send_nowait(self, data: bytes) -> None:
@@ -232,7 +241,7 @@ class ByteChannel:
             self._send_raw(self._outgoing.read())
 
     def _send_raw(self, data: bytes) -> None:
-        if not self._backlog:
+        if not self._backlog_bytes:
             try:
                 sent = self._sock.send(data)
             except (BlockingIOError, InterruptedError):
@@ -251,36 +260,35 @@ class ByteChannel:
         self._backlog_bytes += len(data)
 
     async def _drain(self) -> None:
-        while self._backlog and not self._closed:
-            block = self._backlog[0] if len(self._backlog) == 1 else b"".join(self._backlog)
+        while self._backlog_bytes and not self._closed:
             try:
                 await trio.lowlevel.wait_writable(self._sock)
-                sent = self._sock.send(block)
+                sent = self._sock.send(self._next_piece())
             except (BlockingIOError, InterruptedError):
-                sent = 0
+                continue
             except (OSError, trio.ClosedResourceError):
                 self.close()
                 break
-            # While we waited, `_send_raw` may have appended: what we joined is still the front of the list.
-            self._drop_front(sent)
+            self._piece = self._piece[sent:]
+            self._backlog_bytes -= sent
         if self._drained is not None:
             self._drained.set()
         if self.on_drained is not None:
             self.on_drained()
 
-    def _drop_front(self, count: int) -> None:
-        self._backlog_bytes -= count
-        taken = 0
-        for index, block in enumerate(self._backlog):
-            if taken + len(block) > count:
-                self._backlog[: index + 1] = [block[count - taken :]]
-                return
-            taken += len(block)
-        self._backlog.clear()
+    def _next_piece(self) -> memoryview:
+        """The front of what is left over. A rest is a view of the same bytes: a copy would cost its whole length."""
+        if not self._piece:
+            blocks, size_bytes = [], 0
+            while self._backlog and size_bytes < DRAIN_BYTES:
+                blocks.append(self._backlog.popleft())
+                size_bytes += len(blocks[-1])
+            self._piece = memoryview(blocks[0] if len(blocks) == 1 else b"".join(blocks))
+        return self._piece
 
     async def wait_drained(self) -> None:
         """Wait until nothing is left over, or the channel has failed."""
-        if self._backlog and self._drained is not None and not self._closed:
+        if self._backlog_bytes and self._drained is not None and not self._closed:
             await self._drained.wait()
         else:
             await trio.lowlevel.checkpoint()
@@ -292,6 +300,7 @@ class ByteChannel:
         self._closed = True
         self._may_have_more = True  # a read fails at once; nobody waits on a closed socket
         self._backlog.clear()
+        self._piece = _NOTHING
         self._backlog_bytes = 0
         self.on_drained = None  # it holds this object: an ended connection must not wait for the garbage collector
         if self._drained is not None:

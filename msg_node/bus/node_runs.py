@@ -86,7 +86,7 @@ class RunsToNodes:
             How many were taken. The next one is for `SendQueues.to_listeners`, which says why it is not taken either.
         """
         bus, node = self.bus, node_name(self.name(number))
-        if bus.congested(node) is not None or node not in bus.connected:
+        if node not in bus.connected:
             return 0
         part = fitting(run)
         if not part or bus.send(node, encode_run(self.head(run[0], roles), part)) is not None:

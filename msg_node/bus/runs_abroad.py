@@ -138,7 +138,7 @@ class WayAbroad:
     def send(self, messages: list[Message], now: float) -> int:  # noqa: ARG002  of `Outward`
         """See `OutwardFlow.send`."""
         runs = self._runs
-        run = fitting(messages) if runs.bus.congested(self._node) is None else ()
+        run = fitting(messages)
         if not run or runs.bus.send(self._node, encode_run(self._start, run)) is not None:
             return 0
         runs.sent += len(run)

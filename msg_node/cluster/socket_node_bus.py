@@ -37,9 +37,12 @@ PROOF_SECONDS: Final = 5.0
 TICK_SECONDS: Final = 0.2
 RETRY_SECONDS: Final = 0.1
 RETRY_MAX_SECONDS: Final = 1.0
-PATIENCE_SECONDS: Final = 0.25
+PATIENCE_SECONDS: Final = 0.5
+"""Longer than the other node waits for a runtime of its own that does not read, and so takes nothing from us."""
 WRITTEN_BYTES: Final = 1 << 20
 """Most bytes that wait for the kernel before the next block is made."""
+READ_BYTES: Final = 256 << 10
+"""A Unix socket holds about as much. What one read brings is routed and written in one turn: more of it costs less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ class LinkSenders:
 
     def look(self) -> None:
         """Let senders go on if the node has taken enough."""
-        if not self._link.is_congested:
+        if self._link.is_relieved:
             self.is_slow = False
             self._waiting.unpark_all()
 
@@ -354,7 +357,7 @@ class SocketNodeBus:
             partner.link.lost(trio.current_time())
         partner.channel, partner.epoch, partner.problem = channel, peer.epoch, ""
         partner.abilities = peer.abilities
-        channel.on_drained = partner.write
+        channel.on_drained, channel.receive_bytes = partner.write, READ_BYTES
         try:
             self._perform(partner, partner.link.connected(peer, self._process, now=trio.current_time()))
             while partner.channel is channel:

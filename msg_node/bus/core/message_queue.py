@@ -69,6 +69,11 @@ class MessageQueue:
     def take_run(self, messages: Sequence[Message]) -> int:
         """Queue messages in order, up to the first that has no room. Returns how many."""
         waiting, most, size_bytes, max_bytes = self.messages, self.max_messages, self.size_bytes, self.max_bytes
+        whole_bytes = size_bytes + sum([len(message.raw) for message in messages])
+        if len(waiting) + len(messages) <= most and whole_bytes <= max_bytes:
+            waiting.extend(messages)
+            self.size_bytes = whole_bytes
+            return len(messages)
         taken = 0
         for message in messages:
             size_bytes += len(message.raw)

@@ -25,9 +25,11 @@ from msg_node.bus.node_questions import NodeQuestions
 from msg_node.bus.node_runs import RUN_BYTES, NodeWay, RunsToNodes
 from msg_node.bus.runtime_port import RuntimePort, RuntimeQueue
 from msg_node.cluster.core.node_contents import MESSAGE
+from msg_node.cluster.core.node_link import NodeLink
 from msg_node.cluster.core.runs import RUN
 from msg_node.cluster.directory import Claim, MemoryDirectory
 from msg_node.cluster.node_bus import MemoryNodeBus
+from msg_node.cluster.socket_node_bus import LinkSenders
 from msg_node.kernel.changes import SHARED
 from msg_node.kernel.rules import Rules
 from msg_node.kernel.session import Line
@@ -208,6 +210,23 @@ async def test_what_is_too_long_for_a_run_crosses_by_itself(tmp_path: Path) -> N
     await pair.say(event(4, text="x" * RUN_BYTES), event(5))
     assert pair.crossed[before:] == [MESSAGE, RUN]
     assert pair.heard("bo") == [0, 1, 2, 3, 4, 5]
+
+
+async def test_beyond_the_window_of_a_node_a_run_still_crosses_as_one_and_its_sender_pauses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = await pair_of_nodes(tmp_path)
+    await pair.say(event(1), event(2), event(3))
+    senders = LinkSenders(NodeLink(now=0.0))
+    monkeypatch.setattr(MemoryNodeBus, "congested", lambda _bus, _node: senders)
+    port, before = pair.ports["ana"], len(pair.crossed)
+    frames = [json.dumps(event(number), separators=(",", ":")).encode() for number in range(4, 20)]
+    taken = pair.one.bus.from_sessions.take(port, frames)
+    assert port.blockers == {senders}
+    pair.flush()
+    assert pair.crossed[before:] == [RUN]
+    assert pair.heard("bo") == list(range(4 + taken))
+    assert taken > 1
 
 
 async def test_requests_of_a_run_that_does_not_arrive_are_each_answered(tmp_path: Path) -> None:

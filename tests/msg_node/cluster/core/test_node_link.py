@@ -194,6 +194,57 @@ def test_senders_pause_when_more_than_half_of_what_may_wait_does(
     assert paused == [number >= paused_after for number in (1, 2, 3, 4)]
 
 
+@pytest.mark.parametrize(("sizes", "is_congested", "is_relieved"), [
+    ((40, 60), False, False), ((40, 61), True, False), ((50,), False, True), ((51,), False, False), ((), False, True),
+])  # fmt: skip
+def test_senders_to_a_connected_node_pause_beyond_the_window_and_go_on_at_half_of_it(
+    monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, ...], is_congested: bool, is_relieved: bool
+) -> None:
+    monkeypatch.setattr(node_link, "WINDOW_BYTES", 100)
+    one, other = Side("p1"), Side("p2")
+    connect(one, other, 0.0)
+    for size_bytes in sizes:
+        assert one.link.queue(bytes(size_bytes), now=0.0) is None
+    assert (one.link.is_congested, one.link.is_relieved) == (is_congested, is_relieved)
+
+
+def test_without_a_connection_more_waits_than_the_window_before_senders_pause() -> None:
+    one, other = Side("p1"), Side("p2")
+    connect(one, other, 0.0)
+    one.link.queue(bytes(node_link.WINDOW_BYTES + 1), now=0.0)
+    assert one.link.is_congested
+    one.link.lost(0.1)
+    assert not one.link.is_congested
+
+
+def test_what_arrived_is_acknowledged_before_half_of_the_window_is_full_whatever_its_frames() -> None:
+    one, other = Side("p1"), Side("p2")
+    connect(one, other, 0.0)
+    pump(one, other, 0.0)
+    piece = frame(FrameKind.CONTENT, bytes(node_link.ACKNOWLEDGE_BYTES // 2))
+    for _ in range(2):  # the second time after an acknowledgement, from which the bytes count anew
+        other.read(piece, 0.0)
+        assert other.link.block(now=0.0) == b""
+        other.read(piece, 0.0)
+        assert kinds(other.link.block(now=0.0)) == [FrameKind.RECEIVED]
+    assert node_link.ACKNOWLEDGE_BYTES * 2 <= node_link.WINDOW_BYTES
+
+
+def test_a_new_connection_counts_the_bytes_to_acknowledge_anew() -> None:
+    one, other = Side("p1"), Side("p2")
+    connect(one, other, 0.0)
+    pump(one, other, 0.0)
+    for now in (0.1, 0.3):
+        one.link.queue(bytes(node_link.ACKNOWLEDGE_BYTES // 2), now=now)
+        other.read(one.link.block(now=now), now)
+        assert other.link.block(now=now) == b""
+        one.link.lost(now)
+        other.link.lost(now)
+        connect(one, other, now)
+        pump(one, other, now)
+    assert len(other.taken) == 2
+
+
 def test_a_link_with_nothing_to_say_stays_up_however_long() -> None:
     one, other = Side("p1"), Side("p2")
     connect(one, other, 0.0)
