@@ -140,7 +140,11 @@ class TrustStore:
         self.on_saved(state)
 
     def decided_at(self, domain: str) -> float:
-        """When an operator decided last what counts as trust in a domain, Unix seconds; 0.0 if none ever did."""
+        """Time of the operator's last decision about trust in a domain, in Unix seconds; 0.0 before the first one.
+
+        Raises:
+            HostError: STORAGE, the database cannot be read.
+        """
         try:
             return _decided_at(self._reader, domain)
         except sqlite3.Error as error:

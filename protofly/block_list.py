@@ -44,7 +44,7 @@ class BlockedDomain(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class BlockList(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an author advises, from one moment to another.
+    """Domains that an author advises others to block, valid from `issued` to `expires`.
 
     Attributes:
         author: Its domain.

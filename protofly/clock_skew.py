@@ -8,7 +8,7 @@ _MOST_SECONDS = 1e10  # strangers write numbers of any size
 
 
 def off_by(seconds: float) -> str:
-    """How far a time lies beyond its bound, for the end of a sentence; names the clocks when they are suspect.
+    """Word the distance of a time from its bound, for the end of a sentence; a small one is blamed on the clocks.
 
     Args:
         seconds: Positive, by our clock.

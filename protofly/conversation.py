@@ -60,7 +60,7 @@ Side: TypeAlias = Literal["runtime", "domain", "node"]
 
 
 class ConversationRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which messages are recorded: those between two sides, in both directions.
+    """Selects the messages to record: those between two sides, in both directions.
 
     Attributes:
         one: The canonical key of an address, which stands for what is below as well, or one with a final `*`, or a

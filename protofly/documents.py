@@ -114,7 +114,7 @@ FetchUrl = Annotated[
 
 
 class TrustLevel(Enum):
-    """How the first root of a domain came to be believed; the value is also the word in settings and records.
+    """Ground on which the first root of a domain was accepted; the value is the word in settings and records.
 
     `operator`: nothing of the domain is believed, the operator chose the stub. `unsigned`: nothing either, the operator
     pinned the script that an original catalogue serves.
@@ -142,7 +142,7 @@ _STRENGTH: Final = {
 
 
 class Role(msgspec.Struct, frozen=True, kw_only=True):
-    """Which keys of the root may sign one kind of document, and how many different ones have to."""
+    """Keys of the root that may sign one kind of document, and the number of different ones that must."""
 
     keys: Annotated[list[KeyId], msgspec.Meta(min_length=1, max_length=16)]
     threshold: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
@@ -157,7 +157,7 @@ class Roles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Root(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Whose keys count for a domain. Source: trust and hosts, section 3.4."""
+    """Root document: the keys of a domain and their roles. Source: trust and hosts, section 3.4."""
 
     spec: Literal["rmn-root/1"]
     domain: Domain
@@ -220,7 +220,7 @@ class StubReference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class Revoked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the domain takes back: modules by hash, keys by id, and every serial of a stub below a minimum."""
+    """Revocations of a domain: modules by hash, keys by id, and every serial of a stub below a minimum."""
 
     modules: Annotated[list[Sha256], msgspec.Meta(max_length=REVOKED_MODULES)] = []
     keys: Annotated[list[KeyId], msgspec.Meta(max_length=64)] = []
@@ -228,7 +228,7 @@ class Revoked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Live(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is true of a domain today. Source: trust and hosts, section 3.4."""
+    """Live document: endpoints, current stubs, node keys, revocations. Source: trust and hosts, section 3.4."""
 
     spec: Literal["rmn-live/1"]
     domain: Domain
@@ -259,7 +259,7 @@ class ModuleReference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Permissions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a stub asks for. `connect` holds endpoint names, `ranges` the legacy addresses of an interworking stub."""
+    """Requested permissions. `connect` holds endpoint names, `ranges` legacy addresses of an interworking stub."""
 
     connect: Annotated[list[EndpointName], msgspec.Meta(max_length=16)] = []
     clock: Literal["none", "monotonic", "wall"] = "none"
@@ -270,14 +270,14 @@ class Permissions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
-    """What a stub says it needs; 0 = whatever the host gives. The host's limits win."""
+    """Resources that a stub requests; 0 leaves the choice to the host. The host's limits win."""
 
     memory_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
     call_ms: Annotated[int, msgspec.Meta(ge=0, le=2**31)] = 0
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one stub is and wants. Source: trust and hosts, section 3.4.
+    """Manifest of one stub: identity, module, permissions and needs. Source: trust and hosts, section 3.4.
 
     `interworking`: a legacy is behind the stub, whose addresses are `permissions.ranges`. Source: data formats, section
     2.6. `configuration`: the JSON Schema of the settings that the operator of a host may give it; {} = any.

@@ -88,7 +88,7 @@ class UserId(Struct, frozen=True):
 
 
 class LegacyId(Struct, frozen=True, omit_defaults=True):
-    """How the user is called in another world: by telephone, by mail."""
+    """Address of the user in another system, for example a telephone number or a mail address."""
 
     type: str
     category: str
@@ -119,7 +119,7 @@ class GuidRecord(Struct, frozen=True, kw_only=True):
 
 
 class Mark(Struct, frozen=True):
-    """How far the records of one GUID have come: the last update that was seen, which dataset that was, its end."""
+    """Progress of the records of one GUID: time and digest of the newest one accepted, and if that revokes."""
 
     last_update_us: int
     digest: str
@@ -243,7 +243,7 @@ def check_usable(record: GuidRecord, *, now: float) -> None:
 
 
 class Draft(Struct, frozen=True, kw_only=True):
-    """What the holder of a GUID wants to publish; times are RFC 3339 text with a zone."""
+    """Content of a dataset before it is signed by the holder of its GUID; times are RFC 3339 text with a zone."""
 
     salt: str
     user_ids: tuple[UserId, ...]

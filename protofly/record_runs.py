@@ -70,7 +70,7 @@ Recorded: TypeAlias = Record | MessageRun
 
 
 def count_records(recorded: Sequence[Recorded]) -> int:
-    """How many records these are."""
+    """Count the records in a list in which one entry may stand for a run of several."""
     return len(recorded) + sum([len(one) - 1 for one in recorded if isinstance(one, MessageRun)])
 
 

@@ -98,7 +98,7 @@ class GateFacts(
         "dst_presence": "dstPresence",
     },
 ):
-    """What a gate knew about a message besides the columns of its record, by the names that policies use.
+    """Attributes of a message that a gate used and its record has no column for, under the names that policies use.
 
     `src_domain` and `dst_domain` are there where an address is of another domain than the link (an alias). `class`,
     `resource` and `msgId` stand in the message itself. They, `session.class`, `identity.groups`, `dstStatus` and
@@ -370,7 +370,7 @@ Closure: TypeAlias = Literal["size", "time", "shutdown", "recovered", "manual"]
 
 
 class SegmentManifest(Struct, frozen=True, kw_only=True):
-    """What is known about one sealed segment; written last, so a segment without it is not finished.
+    """Manifest of one sealed segment; written last, so a segment without one is unfinished.
 
     `first_seq … last_seq` covers lost records too: `last_seq - first_seq + 1 == records + lost_records`, and each
     segment begins where the one before it in the same boot ended. `bytes` and `sha256` are of the file, `prev_sha256`
@@ -406,7 +406,7 @@ class SegmentManifest(Struct, frozen=True, kw_only=True):
     signature: str = ""
 
     def signed_bytes(self) -> bytes:
-        """What the signature covers: a prefix, then all other members as JSON, sorted by name, without white space."""
+        """Build the text to sign: a prefix, then all members but `signature` as JSON, sorted, without white space."""
         members = msgspec.to_builtins(self)
         del members["signature"]
         return SIGNED_PREFIX + msgspec.json.encode(members, order="sorted")
@@ -477,7 +477,7 @@ _FRAME_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
 def frame_end(data: bytes, start: int) -> int | None:
-    """Where the Zstandard frame at `start` ends; None when torn or no frame. Source: RFC 8878, section 3.1.1."""
+    """Find the end of the Zstandard frame at `start`; None if torn or no frame. Source: RFC 8878, section 3.1.1."""
     if data[start : start + 4] != _FRAME_MAGIC or len(data) < start + 5:
         return None
     descriptor = data[start + 4]

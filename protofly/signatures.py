@@ -73,7 +73,7 @@ _DOMAIN_MARK = "Domain: "
 
 
 def domain_of_pem(pem: bytes) -> str:
-    """Whose key a file of `SigningKey.to_pem` holds, "" when it does not say."""
+    """Read the domain from the header of a file of `SigningKey.to_pem`; "" if it has none."""
     for line in pem.split(b"-----BEGIN", 1)[0].splitlines():
         if line.startswith(_DOMAIN_MARK.encode("ascii")):
             return line.removeprefix(_DOMAIN_MARK.encode("ascii")).decode("ascii", "replace").strip()

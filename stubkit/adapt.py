@@ -33,7 +33,7 @@ from stubkit.trial import CHECK_DOMAIN, SETTINGS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedScript:
-    """What a file holds: a script alone, or with the configuration of its catalogue descriptor."""
+    """Script of a file, with the configuration of its catalogue descriptor if the file is one."""
 
     text: bytes
     configuration: Mapping[str, object] = field(default_factory=dict)

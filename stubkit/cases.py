@@ -42,7 +42,7 @@ class StubCaseStep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     memory: int = 0
 
     def events(self) -> list[GuestEvent]:
-        """What the stub is given.
+        """Build the events that the stub is given.
 
         Raises:
             SettingsError: See `event_of`.
@@ -73,7 +73,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class LiveScript(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How tests hold a conversation that the author did not write.
+    """Patterns by which generated tests talk with a live stub whose protocol they do not know.
 
     After `case` the stub is live. `accept` is what its far end says when it has everything up to message `{number}`,
     and `deliver` what it says to send `{message}` as its own number `{number}`; {} for a protocol without. In `hex` the
@@ -204,7 +204,10 @@ def _check_step(step: StubCaseStep) -> None:
 
 
 def difference(step: StubCaseStep, actions: Sequence[GuestAction]) -> str:
-    """Where an answer differs from what the step wants, "" if nowhere."""
+    """Compare an answer with what the step wants; returns the first difference in words, "" if there is none.
+
+    Actions `log` count only if the step wants one. With `more`, actions between the wanted ones are allowed.
+    """
     if step.want is None:
         return ""
     wants_log = any(wanted["action"] == "log" for wanted in step.want)

@@ -57,7 +57,7 @@ class RequirementVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Certification(msgspec.Struct, frozen=True, kw_only=True):
-    """What was tested, with what, and what came of it. `made` is the time in ISO 8601."""
+    """Report of one test of a module: stub, kit, engine, verdicts. `made` is the time in ISO 8601."""
 
     spec: str
     stub: _Shown
@@ -92,7 +92,7 @@ class Certification(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def report_path(module: Path) -> Path:
-    """Where the report of a module lies: beside it."""
+    """Path of the report of a module: beside it, with the suffix `.certification.json`."""
     return module.with_suffix(".certification.json")
 
 

@@ -86,7 +86,7 @@ async def _certify(
 
 
 async def measured(under_test: StubUnderTest, messages: int, batch: int) -> Rate:
-    """What messages cost in a live instance.
+    """Measure the cost of messages in a live instance.
 
     Raises:
         NotLiveError: The script does not make it live.

@@ -34,7 +34,7 @@ _SEEDS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FuzzResult:
-    """What so many calls led to. `problem` is "" for nothing; then `steps` is empty."""
+    """Result of a number of random calls. If nothing was found, `problem` is "" and `steps` is empty."""
 
     seed: int
     calls: int

@@ -118,7 +118,11 @@ def load_keys(folder: Path, *, domain: str = "") -> KeyRing:
 
 
 def domain_of_keys(folder: Path) -> str:
-    """Whose keys a folder holds, "" when they do not say. Raises SettingsError when they disagree."""
+    """Read from the key files of a folder which domain they belong to; "" if none names one.
+
+    Raises:
+        SettingsError: A file cannot be read, or the files name several domains.
+    """
     try:
         domains = {domain_of_pem(path.read_bytes()) for path in folder.glob("*.pem")} - {""}
     except OSError as exc:

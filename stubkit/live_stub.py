@@ -31,7 +31,7 @@ class NotLiveError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What messages cost.
+    """Cost of a message, averaged over a run.
 
     Attributes:
         hop_us: Of the whole hop to the worker and back, by the wall clock.
@@ -90,7 +90,10 @@ class StubUnderTest:
         return frozenset(self.script.endpoints)
 
     def complaints(self, actions: list[GuestAction]) -> str:
-        """What no host could perform among the actions; hosts themselves refuse messages that are none."""
+        """Describe the actions that no host could perform, joined by "; "; "" if all are in order.
+
+        Messages (`deliver`) are left out: hosts refuse those themselves.
+        """
         judged = [action for action in actions if action.op != Action.DELIVER]
         return "; ".join(complaints_about(judged, self.endpoints))
 

@@ -20,7 +20,7 @@ from stubkit.trace import Trace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayResult:
-    """What came of it. `difference` says at which exchange the answers differ first, "" if nowhere."""
+    """Comparison of a replay with its recording. `difference` names the first differing exchange, "" if none."""
 
     exchanges: int
     is_whole: bool

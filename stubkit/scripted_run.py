@@ -24,7 +24,7 @@ from stubkit.virtual_host import Cost, VirtualHost, start_event
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """What one step cost, over all its calls, and what was wrong with it ("": nothing)."""
+    """Cost of one step, over all its calls, and its problem; "" if it went as wanted."""
 
     number: int
     calls: int

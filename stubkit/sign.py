@@ -43,7 +43,7 @@ MANIFEST_VALIDITY_SECONDS: Final = 180 * 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StubRelease:
-    """What the author says of one version of a stub; the module says the rest."""
+    """Terms of one version of a stub that its author chooses; the rest is read from the module."""
 
     domain: str
     name: str
@@ -68,7 +68,7 @@ class StubRelease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RootTerms:
-    """What a root document says besides its keys.
+    """Terms of a root document besides its keys.
 
     Attributes:
         version: 1 for the first, one more at each change.
@@ -166,7 +166,7 @@ def sign_manifest(
 
 
 def stub_reference(manifest_envelope: bytes, *, domain: str) -> StubReference:
-    """How `live` names the manifest in this envelope.
+    """Build the entry by which the live document refers to the manifest in this envelope.
 
     Raises:
         PeerError: it is no manifest of that domain.

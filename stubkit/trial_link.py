@@ -23,7 +23,7 @@ DELIVERIES_KEPT: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveRequest:
-    """What one run is asked for.
+    """Terms of one live run.
 
     Attributes:
         endpoints: URL of each endpoint that the stub may open, by name.
@@ -50,7 +50,7 @@ class LiveRequest:
 
 @dataclass(slots=True, kw_only=True)
 class LiveResult:
-    """What came of it. `fault` is why the instance ended, "" if it ran to the end of the run."""
+    """Result of one live run. `fault` is the reason why the instance ended, "" if it ran to the end of the run."""
 
     stub: str
     was_live: bool = False

@@ -62,7 +62,7 @@ def ask_processes(data_dir: Path, operation: str, arguments: dict[str, Any], *, 
 
 
 def ask_others(data_dir: Path, number: int, count: int, operation: str) -> dict[int, Any]:
-    """What the other processes of a node answer at once, by their numbers; who does not is left out.
+    """Ask the other processes of a node at once; returns their answers by number, without those that did not answer.
 
     Args:
         data_dir: Of the node.

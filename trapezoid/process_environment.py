@@ -42,7 +42,10 @@ class Ports:
 
 
 def count_of(asked: int) -> int:
-    """How many processes a number of the settings means: 0 is one for each core that this program may use."""
+    """Resolve the setting for the number of processes: 0 means one for each core that this program may use.
+
+    At most `MOST_PROCESSES`.
+    """
     return min(asked or len(os.sched_getaffinity(0)), MOST_PROCESSES)
 
 

@@ -33,7 +33,7 @@ _SIGNALLED: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class ChildCommand:
-    """How one process is started."""
+    """Command line and environment of one process."""
 
     arguments: tuple[str, ...]
     environment: Mapping[str, str]

@@ -30,7 +30,7 @@ _STEPS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """What records must have to be found. Empty values match everything.
+    """Conditions on a record, all of which must hold. Empty values match everything.
 
     Attributes:
         id: A message by its `msg_id` or the `id` of its sender, or a record as `boot/seq`.
@@ -67,7 +67,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeQuery:
-    """What the record of a change by an operator must have to be found. Empty values match everything.
+    """Conditions on the record of a change by an operator, all of which must hold. Empty values match everything.
 
     Attributes:
         operation: Its first words, for example `peer` or `peer block`.

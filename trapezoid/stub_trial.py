@@ -69,7 +69,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class StartCost:
-    """What the start of a stub took: time, linear memory, and the fuel of its first events."""
+    """Cost of starting a stub: time, linear memory, and the fuel of its first events."""
 
     compile_seconds: float
     start_seconds: float
@@ -79,7 +79,7 @@ class StartCost:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What came of a trial: seconds until the stub was live, and of a message through it and back.
+    """Result of a trial: seconds until the stub was live, and of a message to the far end and back.
 
     Attributes:
         trip: Its answer, or why there is none; None: nothing was sent. LINK_ELSEWHERE: they sent something else first.

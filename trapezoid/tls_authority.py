@@ -35,7 +35,7 @@ _FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What a server is called: DNS names and addresses."""
+    """Names of a server for its certificate: DNS names and addresses."""
 
     hosts: tuple[str, ...]
     addresses: tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, ...] = ()

@@ -24,7 +24,7 @@ class Believed(Protocol):
 
     @property
     def level(self) -> TrustLevel:
-        """Why it is believed."""
+        """Trust level of the first root: that of the anchor that its history met."""
 
     @property
     def root(self) -> Root:
@@ -32,7 +32,7 @@ class Believed(Protocol):
 
 
 def why_no_alias(alias: Believed, main: Believed) -> str:
-    """Why `alias` is no alias of `main`, in words; "" when it is one.
+    """Check that two domains name each other as aliases with the same root keys; returns the reason if not, else "".
 
     Args:
         alias: Verified documents of the alias, found under its own name.

@@ -16,7 +16,7 @@ _JITTER_SHARE: Final = 0.1
 
 
 def freshness(max_age_seconds: float | None, live: Live, *, now: float, draw: float) -> tuple[float, float]:
-    """When to stop using, and when to fetch again, a document fetched at `now`, both in Unix seconds.
+    """Compute until when a document fetched at `now` is used, and when it is fetched again; both in Unix seconds.
 
     Args:
         max_age_seconds: What the server said; 0 = do not cache (we still do, for 5 minutes), None = nothing

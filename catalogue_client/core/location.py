@@ -19,7 +19,7 @@ WELL_KNOWN_PATH: Final = "/.well-known/rethink-mn"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Location:
-    """How to reach the live document of a domain.
+    """Address of the live document of a domain.
 
     Certificate name, SNI and `Host` are always those of `well_known_url`; `connect_host` and `connect_port` (from
     SVCB or SRV) only say where the line goes, "" and 0 = where the URL says.
@@ -68,7 +68,7 @@ class Location:
 
 
 def kept_location(bundle: DocumentBundle) -> Location | None:
-    """Where cached documents came from, or None if they do not say."""
+    """Rebuild the location that cached documents were fetched from; None if the bundle has none."""
     if not bundle.well_known_url:
         return None
     return Location(

@@ -33,7 +33,7 @@ _NEVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleStatement:
-    """What a module says of itself in its custom section. Source: docs/abi.md, "The module"."""
+    """Name, version, configuration and events in a module's custom section. Source: docs/abi.md, "The module"."""
 
     name: str
     version: str

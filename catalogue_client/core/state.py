@@ -21,7 +21,7 @@ _KEPT_MANIFESTS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class TrustAnchor:
-    """Why the first root of a domain may be believed.
+    """Ground on which the first root of a domain is accepted.
 
     `fingerprint` is that of a key set in its history, "" for `web`.
     """
@@ -69,7 +69,7 @@ class HeldUpdate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FailedModule(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a module is not tried again here: the code of the error, and what it said."""
+    """Mark of a module that failed on this node and is not started again: code and detail of the error."""
 
     code: str
     detail: str = ""
@@ -135,7 +135,7 @@ def raised(ours: TrustState, theirs: TrustState) -> TrustState | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainTrust:
-    """What may be believed about a domain now: the result of a refresh or of a warm start."""
+    """Verified documents of a domain after a refresh or a warm start, and the times until which they hold."""
 
     domain: str
     level: TrustLevel

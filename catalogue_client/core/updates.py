@@ -25,7 +25,7 @@ UpdateMode = Literal["auto", "hold", "pinned"]
 
 @dataclass(frozen=True, slots=True)
 class UpdateRule:
-    """What the operator says about newer versions of the stubs of one domain.
+    """The operator's rule for newer versions of the stubs of one domain.
 
     Attributes:
         mode: `auto`: they run once they are verified. `hold`: each waits for the operator. `pinned`: only `modules`.

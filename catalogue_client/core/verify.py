@@ -88,7 +88,7 @@ def _excess(wanted: Permissions, connect: list[str], allowed: Permissions | Perm
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestRules:
-    """What a manifest is judged by, besides the documents: our domain, our policy, the time (Unix seconds)."""
+    """Inputs of the check of a manifest besides the documents: our domain, our policy, the time (Unix seconds)."""
 
     our_domain: str
     policy: PermissionsPolicy

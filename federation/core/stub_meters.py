@@ -38,7 +38,7 @@ class StubMeters:
 
     @property
     def pause_seconds(self) -> float:
-        """How long to wait before the next exchange, until the last one is paid."""
+        """Seconds to wait before the next exchange: the longer of the two debts, processor and unrequested actions."""
         return max(self.processor.pause_seconds, self.unasked.pause_seconds)
 
     def take(self, cpu_us: int, unasked: int, now: float) -> bool:
@@ -57,7 +57,7 @@ class StubMeters:
         return self.processor.is_used_up(now) or self.unasked.is_used_up(now)
 
     def shortage(self, now: float) -> str:
-        """What the stub has used up, for operators, and what to do; "" when it has enough of everything."""
+        """Name the share that the stub has used up, and the remedy, for operators; "" while it has enough of both."""
         if self.processor.is_used_up(now):
             share = f"{self.processor.share:.0%} of a core"
             return f"its stub has used up its share of the processor, {share}, and has to wait; {SHARE_REMEDY}"

@@ -201,7 +201,11 @@ class ReturnedBy:
     domain: Domain = ""
 
     def reader(self, file: Path) -> Callable[[Lake], BillReturn]:
-        """What reads the return, once it is known who we are. Raises SettingsError."""
+        """Make the reader of the file that the partner returned; it takes the lake, which knows our domain.
+
+        Raises:
+            SettingsError: The partner's key cannot be used.
+        """
         from pipeline.jobs.exchange import own_domain
         from pipeline.partners.bill_return_file import read_bill_return
         from pipeline.partners.keys import public_key

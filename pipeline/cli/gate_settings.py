@@ -84,7 +84,7 @@ def from_policy_files(files: Sequence[Path], *, like: GateSettings | None = None
 
 
 def from_node_settings(file: Path) -> GateSettings:
-    """What the gates of a node decide by, from its settings file.
+    """Read the settings of a node's gates from its settings file.
 
     Raises:
         SettingsError: The file or a policy file that it names is missing or wrong.

@@ -47,7 +47,7 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """How far a domain's clock is ahead of that of `reference`, in µs, and how much faster it goes."""
+    """Offset of a domain's clock from that of `reference`, in µs (positive: ahead), and its drift."""
 
     domain: str
     offset_us: int

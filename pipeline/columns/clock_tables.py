@@ -58,7 +58,7 @@ Figures = NDArray[np.float64]
 
 
 class Usual(NamedTuple):
-    """What is usual for each of some rows; 0 where nothing is known."""
+    """Usual time difference for each of some rows, and its error bound, in µs; 0 where nothing is known."""
 
     is_known: NDArray[np.bool_]
     usual_us: Numbers
@@ -67,7 +67,7 @@ class Usual(NamedTuple):
 
 @dataclass(frozen=True)
 class ClockTables:
-    """What is known about the times of two sides.
+    """Measured time differences between pairs of domains.
 
     Attributes:
         delays: Rows of `schemas.PAIR_DELAY`.
@@ -90,7 +90,7 @@ class ClockTables:
         return Rows(*(column(self.offsets, name) for name in ("domain", "hour_us")))
 
     def usual(self, src_domain: pa.Array, dst_domain: pa.Array, time_us: Numbers, *, spread_us: int = 0) -> Usual:
-        """What is usual for rows of these pairs and times.
+        """Look up the usual time difference for rows of these pairs and times.
 
         Where both clocks are known that is their difference, and the doubt is the sum of their error bounds; otherwise
         it is the pair's own low quantile of that hour, where there is one.
@@ -134,12 +134,12 @@ def sampled(records: pa.Table, one_in: int) -> pa.Table:
 
 
 def places_of_times(times: pa.Table, places: int) -> Numbers:
-    """Where both records of a message meet."""
+    """Partition so that both records of a message come to one place."""
     return places_of(times, [*PAIR, "msg_id"], np.zeros(times.num_rows, np.int64), places)
 
 
 def delays_of(times: pa.Table) -> pa.Table:
-    """How much later the receiver's first record of a message is than the sender's.
+    """Compute by how much the receiver's first record of each message is later than the sender's.
 
     Columns: `low_domain`, `high_domain` in the order of their names; `is_up` if it went from the first to the second;
     `sent_us`, `delay_us`.
@@ -174,7 +174,7 @@ def delays_of(times: pa.Table) -> pa.Table:
 
 
 def places_of_delays(delays: pa.Table, places: int) -> Numbers:
-    """Where the delays of two domains and a day meet, those of both directions."""
+    """Partition so that the delays of two domains and a day, in both directions, come to one place."""
     return places_of(delays, ("low_domain", "high_domain"), numbers(delays, "sent_us") // DAY_US, places)
 
 

@@ -73,7 +73,7 @@ def with_quantiles(days: pa.Table) -> pa.Table:
 
 
 class Version(NamedTuple):
-    """Which version of one domain's statements of one day is written."""
+    """Version under which one domain's statements of one day are written."""
 
     number: int
     status: str

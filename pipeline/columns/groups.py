@@ -51,7 +51,7 @@ def words(column: pa.Array) -> tuple[list[str | None], Numbers]:
 
 
 def is_word(column: pa.Array, word: str) -> NDArray[np.bool_]:
-    """Where a text column has this word; null is none."""
+    """Mask of the rows of a text column that equal this word; null never does."""
     found, places = codes(column)
     return np.array([one == word for one in found], bool)[places]
 
@@ -154,7 +154,7 @@ def run_of_rows(order: Numbers, starts: Numbers) -> Numbers:
 
 
 def starts_of(ascending: Numbers) -> Numbers:
-    """Where a run of equal numbers begins."""
+    """Indexes at which runs of equal numbers begin."""
     is_start = np.empty(len(ascending), bool)
     is_start[:1] = True
     np.not_equal(ascending[1:], ascending[:-1], out=is_start[1:])
@@ -162,7 +162,7 @@ def starts_of(ascending: Numbers) -> Numbers:
 
 
 def lengths_of(starts: Numbers, rows: int) -> Numbers:
-    """How long the runs are that begin there."""
+    """Lengths of the runs that begin at these indexes, in a column of so many rows."""
     return np.diff(np.append(starts, rows))
 
 

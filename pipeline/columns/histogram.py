@@ -46,7 +46,7 @@ def upper_bound(bucket: int) -> int:
 
 
 def middle_of(bucket: int) -> int:
-    """What a bucket answers for: the middle of its bounds, rounded down; 0 for negative values."""
+    """Value that represents a bucket: the middle of its bounds, rounded down; 0 for negative values."""
     lower = lower_bound(bucket)
     return lower + max(0, upper_bound(bucket) - lower) // 2
 
@@ -68,7 +68,7 @@ def quantile(histogram: Mapping[int, int], per_mille: int) -> int | None:
 
 
 def rank(count: int, per_mille: int) -> int:
-    """Which of `count` sorted values is meant, from 1: ⌈count · per_mille / 1000⌉, at least 1."""
+    """Rank, from 1, of a quantile among `count` sorted values: ⌈count · per_mille / 1000⌉, at least 1."""
     return max(1, -(-count * per_mille // 1000))
 
 

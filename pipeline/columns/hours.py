@@ -115,7 +115,7 @@ def hours_of(records: pa.Table, unit_us: int = HOUR_US) -> pa.Table:
 
 
 def places_of_hours(hours: pa.Table, places: int) -> Numbers:
-    """Where hours, or parts of them, are added up: each at one of so many places of its day."""
+    """Partition hours, or parts of them, for adding up: equal keys share one of the `places` of their day."""
     return places_of(hours, KEY, numbers(hours, "hour_us") // DAY_US, places)
 
 

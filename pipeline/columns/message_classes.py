@@ -51,7 +51,7 @@ _SIDES: Final = ("out", "in")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spans:
-    """Which records of one start of a node are in which segment: first and last numbers, ascending, and segments."""
+    """Number ranges of the segments of one boot of a node: first and last record, ascending, and segment number."""
 
     first_seq: Numbers
     last_seq: Numbers
@@ -65,7 +65,7 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """What messages are judged by.
+    """Inputs of the classification of messages.
 
     Attributes:
         days: Only messages of these.
@@ -94,7 +94,7 @@ class Judging:
         return _near(known.holes, sent_us, self.grace_us) is None
 
     def doubt(self, domain: str, sent_us: int, *, is_sender: bool) -> str:
-        """Why nobody will ever know if the domain had a record of the message; empty if that can be known.
+        """Explain why it can never be known if the domain had a record of the message; "" if it can.
 
         A sender's record has the time of the message, one of the receiver's comes up to the grace later.
         """
@@ -121,7 +121,7 @@ def _second(time_us: int) -> str:
 
 
 def places_of_messages(entries: pa.Table, places: int) -> Numbers:
-    """Where all records of a message meet."""
+    """Partition so that all records of a message come to one place."""
     return places_of(entries, [*PAIR, "msg_id"], np.zeros(entries.num_rows, np.int64), places)
 
 
@@ -373,7 +373,7 @@ def pair_rows(parts: pa.Table, completeness: Mapping[str, Completeness]) -> pa.T
 
 
 def places_of_pairs(counts: pa.Table, places: int) -> Numbers:
-    """Where counts of a pair and day are added up."""
+    """Partition counts of a pair and day for adding up."""
     return places_of(counts, [*PAIR, "dt"], np.zeros(counts.num_rows, np.int64), places)
 
 

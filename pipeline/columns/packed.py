@@ -29,12 +29,12 @@ _WRITING: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 def places_for(records: int) -> int:
-    """How many places a day needs if there are so many records of it."""
+    """Compute the number of places for a day with so many records; from 2 to `_MOST_PLACES`."""
     return min(_MOST_PLACES, max(2, -(-records // RECORDS_IN_PLACE)))
 
 
 def places_of(table: pa.Table, key: Sequence[str], day: Numbers, places: int) -> Numbers:
-    """Where each row is at home: `places` different ones for each day; equal keys of a day have equal places.
+    """Assign each row to one of the `places` of its day; rows of a day with equal keys get equal places.
 
     Args:
         table: The rows.

@@ -58,7 +58,7 @@ class ReplayClasses:
         }
 
     def keys(self, records: pa.Table, size_bytes: Numbers) -> list[tuple[Numbers, int]]:
-        """What records of one class are equal in, for `groups.group_numbers`.
+        """Compute the key columns by which records belong to one class, for `groups.group_numbers`.
 
         Args:
             records: The columns `src_key`, `dst_key` and `ts_us`.

@@ -74,7 +74,7 @@ _HASHED_KEY: Final = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?[0-9a-f]{24}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateSettings:
-    """What a gate decides by, in a form that travels to Spark's workers.
+    """Settings of a gate, in a form that travels to Spark's workers.
 
     Args:
         canonical: `CompiledPolicies.canonical`.
@@ -99,7 +99,7 @@ class GateSettings:
 
 
 class Cell(NamedTuple):
-    """Where one decision and its replay belong in the table of flips."""
+    """Key of a row in the table of flips: one decision, and the decision of the replay."""
 
     src_domain: str
     dst_domain: str
@@ -136,7 +136,7 @@ class Tally(Struct, gc=False):
 
 @dataclass(slots=True)
 class Checked:
-    """How the self-check and the rule of honesty came out."""
+    """Counts of the self-check: replays under the deployed policy that agree with the records, and the others."""
 
     agreed: int = 0
     differed: int = 0

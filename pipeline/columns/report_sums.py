@@ -111,7 +111,7 @@ def stub_sums(hours: pa.Table) -> pa.Table:
 
 
 def places_of_sums(rows: pa.Table, places: int) -> Numbers:
-    """Where rows of `traffic_sums` are added up once more."""
+    """Partition rows of `traffic_sums` for adding up once more."""
     return places_of(rows, ("src_domain", "dst_domain", "hour_us"), np.zeros(rows.num_rows, np.int64), places)
 
 

@@ -59,7 +59,7 @@ class Suspect(NamedTuple):
 
 
 def contacts_of(messages: pa.Table) -> pa.Table:
-    """Whom each sender wrote to in which 5 minutes, how often, and whether there was somebody. Answers do not count.
+    """Count the messages, but no answers, from each sender to each recipient in 5 minutes; mark unknown recipients.
 
     Args:
         messages: The columns `MESSAGE` of `silver_mdr`.
@@ -74,7 +74,7 @@ def contacts_of(messages: pa.Table) -> pa.Table:
 
 
 def places_of_contacts(contacts: pa.Table, places: int) -> Numbers:
-    """Where they are counted: those of a sender and hour at one of so many places of the day."""
+    """Partition contacts for counting: those of a sender and hour share one of the `places` of their day."""
     hour = numbers(contacts, "window_us") // HOUR_US
     return places_of(
         contacts.append_column("hour", pa.array(hour)), (*SENDER, "hour"), hour * HOUR_US // DAY_US, places
@@ -178,7 +178,7 @@ def claims_of(events: pa.Table, owners: Mapping[str, str]) -> pa.Table:
 
 
 def places_of_claims(claims: pa.Table, places: int) -> Numbers:
-    """Where they are counted: those of a peer and hour at one of so many places of the day."""
+    """Partition claims for counting: those of a peer and hour share one of the `places` of their day."""
     return places_of(claims, CLAIM, numbers(claims, "hour_us") // DAY_US, places)
 
 

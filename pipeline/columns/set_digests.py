@@ -61,7 +61,7 @@ def members_of(records: pa.Table, signed_off: Rows) -> pa.Table:
 
 
 def places_of_members(members: pa.Table, places: int) -> Numbers:
-    """Where all messages of a statement and 5 minutes meet."""
+    """Partition so that all messages of a statement and 5 minutes come to one place."""
     return places_of(members, [*STATEMENT_KEY, "bucket_us"], numbers(members, "bucket_us") // DAY_US, places)
 
 
@@ -87,7 +87,7 @@ def bucket_hashes(members: pa.Table) -> pa.Table:
 
 
 def places_of_days(rows: pa.Table, places: int) -> Numbers:
-    """Where everything about a statement meets: each at one of so many places of the day."""
+    """Partition so that all rows of a statement share one of the `places` of its day."""
     found, place = codes(column(rows, "dt"))
     day = np.array([*found[:-1], "1970-01-01"], "datetime64[D]").astype(np.int64)[place]
     return places_of(rows, STATEMENT_KEY, day, places)

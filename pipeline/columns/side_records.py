@@ -49,14 +49,14 @@ _HINT: Final = (1 << _HINT_BITS) - 1
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which records are meant: of messages sent from `first_us` to `last_us`, between domains that have records."""
+    """Selection of records: messages sent from `first_us` to `last_us`, between domains that have records."""
 
     first_us: int
     last_us: int
     domains: Collection[str]
 
     def condition(self) -> Condition:
-        """What holds for every record of such a message, and for some others; cheap to look at in files."""
+        """Condition for reading files that every record of such a message meets; some other records meet it as well."""
         low, high = (max(0, time_us // 1000).to_bytes(6, "big") for time_us in (self.first_us, self.last_us + 1000))
         own = [("ts_us", ">=", self.first_us), ("ts_us", "<=", self.last_us)]
         return [[("msg_id", ">=", low), ("msg_id", "<", high)], own]
@@ -95,7 +95,7 @@ def entries_of(silver: pa.Table) -> pa.Table:
 
 
 def times_of(msg_id: pa.Array, ts_us: Numbers) -> tuple[Numbers, Numbers]:
-    """When messages were sent, and the start of the 5 minutes that each is compared in.
+    """Compute when each message was sent, and the start of the 5 minutes in which it is compared; both in µs.
 
     The time is that of the id if it can be believed, else the record's own, `ts_us`.
     """
@@ -123,7 +123,7 @@ def id_times_of(msg_id: pa.Array) -> Numbers:
 
 
 def are_compared(entries: pa.Table) -> NDArray[np.bool_]:
-    """Which are claims and answers: the records of both sides that are compared."""
+    """Mask of the records that both sides compare: deliveries of the sender, and all but duplicates of the receiver."""
     outcome = column(entries, "outcome")
     is_out = np.asarray(column(entries, "is_out"))
     return np.where(is_out, is_word(outcome, DELIVERED), ~is_word(outcome, DUPLICATE))

@@ -90,7 +90,7 @@ def totals_of(entries: pa.Table) -> pa.Table:
 
 
 def places_of_totals(totals: pa.Table, places: int) -> Numbers:
-    """Where totals, or parts of them, are added up: each at one of so many places of its day."""
+    """Partition totals, or parts of them, for adding up: equal keys share one of the `places` of their day."""
     return places_of(totals, KEY, numbers(totals, "bucket_us") // DAY_US, places)
 
 
@@ -165,7 +165,7 @@ def side_by_side(totals: pa.Table) -> pa.Table:
 
 
 def compare(sides: pa.Table, clocks: ClockTables, *, skew_us: int) -> pa.Table:
-    """Which totals are the same; rows of `recon_bucket`.
+    """Compare the totals of both sides; returns rows of `recon_bucket`, with `is_equal`.
 
     A bucket also counts as different when a message in it took `skew_us` longer, or less, than is usual: otherwise a
     clock that jumps would go unseen where the sides agree. And when a message has more than one record on a side.
@@ -193,7 +193,7 @@ def compare(sides: pa.Table, clocks: ClockTables, *, skew_us: int) -> pa.Table:
 
 
 def equal_counts(buckets: pa.Table) -> pa.Table:
-    """What equal totals say, added up per pair and day: `sent`, `received`, `matched`, `refused`, `undelivered`.
+    """Add up equal buckets per pair and day: `sent`, `received`, `matched`, `refused`, `undelivered`.
 
     Args:
         buckets: Rows of `recon_bucket`, the columns `BUCKET_COUNTS`.

@@ -82,7 +82,7 @@ def whole_stub_hours(parts: pa.Table) -> pa.Table:
 
 
 def places_of_stub_hours(hours: pa.Table, places: int) -> Numbers:
-    """Where hours, or parts of them, are added up: each at one of so many places of its day."""
+    """Partition hours, or parts of them, for adding up: equal keys share one of the `places` of their day."""
     return places_of(hours, WORDS, numbers(hours, "hour_us") // DAY_US, places)
 
 

@@ -33,7 +33,7 @@ HOUR: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """Which ones are compared.
+    """Options of the comparison of stub versions.
 
     Attributes:
         baseline: Beginning of the version to compare with; empty: the version before the candidate.
@@ -56,7 +56,7 @@ class Versions:
 
 
 def places_of_peers(hours: pa.Table, places: int) -> Numbers:
-    """Where peers are judged: each at one of so many places."""
+    """Partition so that all hours of a peer come to one place."""
     return places_of(hours, ("peer_domain",), np.zeros(hours.num_rows, np.int64), places)
 
 

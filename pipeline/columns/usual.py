@@ -90,7 +90,7 @@ def hours_of_peers(traffic: pa.Table) -> pa.Table:
 
 
 def places_of_peers(hours: pa.Table, places: int) -> Numbers:
-    """Where peers are judged: each at one of so many places."""
+    """Partition so that all hours of a pair of domains come to one place."""
     return places_of(hours, _PAIR, np.zeros(hours.num_rows, np.int64), places)
 
 

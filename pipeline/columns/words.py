@@ -71,7 +71,7 @@ class Vocabulary:
         return sign
 
     def type(self) -> Any:
-        """What msgspec is to take for a word that is known now. It gives the sign, and refuses what is not known."""
+        """Enum type with which msgspec decodes a known word to its sign; it refuses unknown words."""
         if self._type is None:
             members = [(f"word_{ord(sign)}", (word, sign)) for word, sign in self._signs.items()]
             self._type = _Word("Word", members)  # type: ignore[arg-type]  # words with signs, not texts alone
@@ -128,7 +128,7 @@ def same_words(columns: Sequence[pa.Array]) -> list[pa.DictionaryArray]:
 
 
 def texts_where(column: pa.Array, holds: Callable[[pa.Array], pa.BooleanArray]) -> Mask | None:
-    """Where texts are for which something holds, which is asked of each different one; None for nowhere.
+    """Mask of the texts for which `holds` is true, asked once per different text; None if there is none.
 
     Args:
         column: Texts, with a dictionary or without. Null is no text.

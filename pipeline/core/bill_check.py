@@ -30,7 +30,7 @@ _FLIPPED: Final = {"in": "out", "out": "in"}
 
 
 class Objection(NamedTuple):
-    """What is wrong with a bill.
+    """One error in a bill.
 
     Attributes:
         number: Of the document; the newest one that has such a line.
@@ -98,7 +98,11 @@ class OurSide:
     allowed: Fraction = Fraction(0)
 
     def charges(self) -> dict[_Priced, Charge]:
-        """What the partner may count. Raises SettingsError: a day without a tariff."""
+        """Compute the charges that the partner may bill, by item.
+
+        Raises:
+            SettingsError: A day has no tariff.
+        """
         found: dict[_Priced, Charge] = {}
         for item, one in charges(map(_as_partner_counts, self.days), self.tariffs, self.peer).items():
             key = _Priced.of(item._asdict(), item.role)
@@ -112,7 +116,7 @@ class OurSide:
 
 
 def objections(documents: Sequence[Mapping[str, Any]], side: OurSide) -> list[Objection]:
-    """What is wrong with a month's documents of a partner, all of them: invoices, and the notes that correct them.
+    """Check all documents of a month with a partner, invoices and the notes that correct them; returns every error.
 
     Args:
         documents: Of one month, each once.
@@ -137,7 +141,7 @@ def objections(documents: Sequence[Mapping[str, Any]], side: OurSide) -> list[Ob
 
 
 def unchecked(documents: Iterable[Mapping[str, Any]]) -> int:
-    """How many lines count what only the partner can count."""
+    """Count the lines about quantities that only the partner can count."""
     return sum(line["counted"] == _UNCHECKED for one in documents for line in one["lines"])
 
 

@@ -29,7 +29,10 @@ GRACE_S: Final = 120
 
 @dataclass(frozen=True, slots=True)
 class Completeness:
-    """What is proved about the records of a node or of a domain. An empty range proves nothing."""
+    """Proof of completeness of the records of a node or a domain: a range of time, and holes in it.
+
+    An empty range proves nothing.
+    """
 
     from_us: int
     until_us: int
@@ -59,7 +62,7 @@ NOTHING = Completeness(0, 0, proof="no segments")
 def completeness_of_nodes(
     stretches: Iterable[Stretch], declared: Mapping[str, int] | None = None
 ) -> dict[str, Completeness]:
-    """What is proved about each node's records.
+    """Compute the proof of completeness of each node's records.
 
     Args:
         stretches: Of segments of messages, of any nodes; those of a node in their order.
@@ -79,7 +82,10 @@ def completeness_of_nodes(
 
 
 def completeness_of_domain(nodes: Iterable[str], proved: Mapping[str, Completeness]) -> Completeness:
-    """What is proved about the records of a domain: what is proved about each of its nodes."""
+    """Combine the proofs of the nodes of a domain: their common range, and all of their holes.
+
+    A node without a proof leaves the range empty.
+    """
     parts = [proved.get(node, NOTHING) for node in sorted(set(nodes))]
     if not parts:
         return NOTHING

@@ -35,7 +35,7 @@ class Concession(NamedTuple):
 
 
 def after_concessions(now: Mapping[Item, Charge], made: Iterable[Concession]) -> dict[Item, Charge]:
-    """What a month costs, less what was conceded.
+    """Compute the charges of a month after concessions, by item.
 
     Args:
         now: By our records and the tariffs.

@@ -11,7 +11,7 @@ from typing import Final
 
 
 class Severity(IntEnum):
-    """How bad a finding is; a fatal one makes the segment rejected."""
+    """Severity of a finding; a fatal one rejects the segment."""
 
     FINE = 0
     WARNING = 1

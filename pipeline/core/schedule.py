@@ -58,5 +58,5 @@ class Schedule:
         turn.due = now + pause_s
 
     def wait_s(self, now: float) -> float:
-        """How long nothing is due, in s."""
+        """Seconds until the next job is due; 0.0 when one is, or none is scheduled."""
         return max(0.0, min((turn.due for turn in self._turns.values()), default=now) - now)

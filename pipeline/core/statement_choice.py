@@ -29,7 +29,7 @@ class Standing(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What was asked for.
+    """Selection of statements.
 
     Attributes:
         from_day: First day, `YYYY-MM-DD`; empty: the first that there is.
@@ -63,7 +63,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Whose statements there could be, and of which days there are some, whatever was asked for."""
+    """Domains and days of which there are statements, before any selection."""
 
     domains: frozenset[str] = frozenset()
     days: frozenset[str] = frozenset()
@@ -71,7 +71,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What there is of what was wanted.
+    """Statements that a selection found, and those that it left out or missed.
 
     Attributes:
         taken: Ascending by domain and day.

@@ -87,7 +87,7 @@ class Stretch:
 
     @property
     def boot(self) -> int:
-        """Which start of the node."""
+        """Number of the boot of the node."""
         return self.first.boot
 
     def has(self, boot: int, segno: int) -> bool:
@@ -153,7 +153,7 @@ def stretch_of(row: Mapping[str, Any]) -> Stretch:
 
 
 def clipped(uncertain_us: Period, written_us: int) -> tuple[Period, ...]:
-    """When a crash may have taken records, none or one: what was sealed before was written, whatever is claimed."""
+    """Shorten the period in which a crash may have taken records by what was sealed before; none if it is empty."""
     from_us, until_us = max(uncertain_us[0], written_us), uncertain_us[1]
     return ((from_us, until_us),) if until_us > from_us else ()
 
@@ -244,7 +244,7 @@ def missing_times(stretches: Sequence[Stretch]) -> list[Period]:
 
 
 def unaccounted_records(stretches: Sequence[Stretch]) -> int:
-    """How many numbers of records between segments that follow each other by number are in none of them."""
+    """Count the record numbers that no segment has: between segments with consecutive numbers, and inside stretches."""
     between = sum(
         one.first.first_seq - before.last.last_seq - 1
         for before, one in pairwise(stretches)

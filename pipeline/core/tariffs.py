@@ -119,7 +119,7 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """How much of an item, and what it costs, in the smallest unit of the currency."""
+    """Quantity of an item, and its price in the smallest unit of the currency."""
 
     quantity: int = 0
     amount: int = 0
@@ -130,7 +130,7 @@ class Charge:
 
 
 def charges(days: Iterable[Mapping[str, Any]], tariffs: Sequence[Tariff], peer: str) -> dict[Item, Charge]:
-    """What the days with a partner cost, by item; items of which nothing was counted are there too.
+    """Compute the charges of some days with a partner, by item; items with quantity 0 are included.
 
     Args:
         days: With `dt`, `role` and what is counted.

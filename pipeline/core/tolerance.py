@@ -14,7 +14,7 @@ _DIGITS_MAX: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """What is no reason to end with findings.
+    """Numbers of cases that do not make a job end with findings.
 
     Attributes:
         allowed: So many cases, of all classes that exceed their own tolerance together.

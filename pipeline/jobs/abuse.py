@@ -136,7 +136,7 @@ def of_floods(traffic: WorkerRows, missing: Missing | None = None) -> list[dict[
 
 
 def missing_records(lake: LakeFiles) -> Missing:
-    """When records of a domain are missing, because segments of a node of it are not there. Raises LakeError."""
+    """Find the periods in which segments of a node are missing, by the node's domain. Raises LakeError."""
     owners = owners_of_nodes(lake)
     found = defaultdict[str, list[tuple[int, int]]](list)
     for (node, kind), stretches in read_stretches(lake).chains().items():
@@ -146,5 +146,5 @@ def missing_records(lake: LakeFiles) -> Missing:
 
 
 def owners_of_nodes(lake: LakeFiles) -> dict[str, str]:
-    """Which domain each node belongs to. Raises LakeError."""
+    """Read the domain of each node. Raises LakeError."""
     return dict(sorted((row["node"], row["our_domain"]) for row in lake.read_small(NODE_OWNER).to_pylist()))

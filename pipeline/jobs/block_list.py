@@ -32,7 +32,7 @@ _DAY_US: Final = 86_400_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """Who is on the list, and for how long it is valid.
+    """Rule by which domains are listed, and the validity of the list.
 
     Attributes:
         days: Alerts of so many days back count.

@@ -28,7 +28,7 @@ _DAYS_SHOWN: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """What a domain exchanged on business days.
+    """Statements of a domain added up by business day.
 
     Attributes:
         days: Rows of `schemas.STATEMENT`, in which `dt` is the business day.
@@ -44,7 +44,7 @@ class Exchanged:
 
 
 def exchanged(lake: LakeFiles, of: BusinessDays, domain: str) -> Exchanged:
-    """What a domain exchanged on these days. Raises LakeError."""
+    """Add up the statements of a domain by business day. Raises LakeError."""
     utc_days = of.utc_days()
     version = lake.version(STATEMENT_DAILY)
     wanted = Wanted(from_day=utc_days[0], until_day=utc_days[-1], domain=domain, drafts=True)
@@ -99,7 +99,7 @@ def _days(lake: LakeFiles, of: BusinessDays, domain: str) -> pa.Table:
 
 
 def run(lake: LakeFiles, of: BusinessDays, *, domain: str = "", peer: str = "") -> JobResult:
-    """What was exchanged on these days, added up by partner.
+    """Add up the statements of business days by partner.
 
     `details` has `statements`, by business day and without version, and `totals`.
 
@@ -140,7 +140,7 @@ def run(lake: LakeFiles, of: BusinessDays, *, domain: str = "", peer: str = "") 
 
 
 def open_line(found: Exchanged) -> str:
-    """Which days are not finished, for people: days after each other, for one reason, as a stretch."""
+    """Word the days that are not finished, for people: consecutive days with one reason as a stretch."""
     stretches: list[tuple[str, str, str]] = []
     for day, _, why in (one.partition(" ") for one in found.open_days):
         first, last, reason = stretches[-1] if stretches else ("", "", "")

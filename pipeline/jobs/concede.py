@@ -29,7 +29,7 @@ APP: Final = "concede"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What of a return is meant; without anything, all counts that are not accepted, as the partner has them.
+    """Selection from a return; by default all counts that were objected to, with the partner's figures.
 
     Attributes:
         number: Of the document.
@@ -58,7 +58,7 @@ _Key: TypeAlias = tuple[str, Item]
 
 
 def conceded(lake: LakeFiles, our_domain: str, peer: str, month: str) -> list[Concession]:
-    """What was conceded to a partner of the bills of a month, in order. Raises LakeError."""
+    """Read the concessions to a partner about the bills of a month, in order. Raises LakeError."""
     return [
         Concession(_item(row), row["billed"], row["less"])
         for row in _entered(lake, our_domain, peer)

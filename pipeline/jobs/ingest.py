@@ -96,7 +96,7 @@ class _Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class Ingest:
-    """What one process remembers from round to round; a new one starts from the lake alone.
+    """Loads segments round by round, and remembers what it tried; a new one starts from the lake alone.
 
     Args:
         lake: Where to.

@@ -40,7 +40,7 @@ _ITEM: Final = Item._fields
 
 @dataclass(frozen=True, slots=True)
 class Billed:
-    """Which month with whom; `zone` is the name of the days' zone."""
+    """Month and partner of an invoice; `zone` is the name of the days' zone."""
 
     our_domain: str
     peer: str

@@ -64,7 +64,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchanging:
-    """Who exchanges with whom.
+    """Terms of a round with partners.
 
     Attributes:
         settings: Who we are, with absolute paths.

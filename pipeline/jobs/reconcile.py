@@ -115,7 +115,7 @@ class BothSides:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What is compared, and by which bounds.
+    """Inputs of a reconciliation, and its bounds.
 
     Attributes:
         both: What is compared.
@@ -448,7 +448,7 @@ def _given_up_us(proved: Mapping[str, Completeness]) -> int:
 
 
 def proof_of_day(proved: Mapping[str, Completeness], day: str, *, grace_s: int) -> str:
-    """What is proved about each domain's records of a day, as a hash: equal as long as no message can be judged anew.
+    """Hash the proofs of completeness around a day: while it is equal, no message of the day can be judged anew.
 
     Args:
         proved: By domain.

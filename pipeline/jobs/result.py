@@ -11,7 +11,7 @@ from typing import Any
 
 
 class ExitCode(IntEnum):
-    """How a job ends. Several jobs end with the first of FAILURE, INCOMPLETE, FINDINGS that any of them has."""
+    """Exit code of a job. Of several jobs the first of FAILURE, INCOMPLETE, FINDINGS that any of them has is taken."""
 
     FINE = 0
     FINDINGS = 1

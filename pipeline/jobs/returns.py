@@ -87,6 +87,6 @@ def note_return(lake: Lake, what: Return, result: JobResult | None = None) -> No
 
 
 def times_returned(lake: Lake, author: str, reader: str, day: str) -> int:
-    """How often an author has returned something of a day. Raises LakeError."""
+    """Count the returns of an author to a reader about a day. Raises LakeError."""
     rows = lake.read_small(PEER_RETURN, ("domain", "peer", "entered_us"), partitions=[day]).to_pylist()
     return len({row["entered_us"] for row in rows if (row["domain"], row["peer"]) == (author, reader)})

@@ -147,7 +147,7 @@ def _add_up(lake: Lake, result: JobResult, inputs: Mapping[str, str], job: str) 
 
 
 def decide(standing: Standing, *, until_us: int, grace_s: int, restate: bool) -> Decision | None:
-    """What is to be written for one domain and day; None leaves it as it is.
+    """Decide under which status and version one domain and day is written; None leaves it as it is.
 
     Args:
         standing: What is written now.

@@ -18,7 +18,7 @@ APP: Final = "show"
 
 
 def tables(lake: LakeFiles) -> JobResult:
-    """What the lake holds: `details["tables"]` has name, rows, version, first and last day of every table in it.
+    """List the tables of the lake: `details["tables"]` has name, rows, version, first and last day of each.
 
     Raises:
         LakeError: The lake cannot be read.

@@ -133,13 +133,13 @@ def dispute(result: JobResult, why: str) -> None:
 
 
 def returned(files: Sequence[Path], result: JobResult) -> Returned:
-    """What is returned after a check. Raises OSError."""
+    """Make the content of a return from the result of a check. Raises OSError."""
     said = tuple(msgspec.convert(one, BillObjection) for one in result.details["objections"][:OBJECTIONS_MAX])
     return Returned(tuple(map(_hash, files)), said)
 
 
 def refused_file(files: Sequence[Path], exc: SettingsError) -> Returned | None:
-    """What is returned of a file that cannot be accepted at all; None: its author has nothing to do with that.
+    """Make the content of a return for a file that was refused as a whole; None if the fault is not its author's.
 
     Raises:
         OSError: It cannot be read.

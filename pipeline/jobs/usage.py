@@ -38,7 +38,7 @@ _SHOWN: Final = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """Whose senders are looked at, since when, and from where on they are many.
+    """Terms of a report of high usage: senders, period, and the bounds from which one is named.
 
     Attributes:
         domain: We.
@@ -143,7 +143,7 @@ def note_named(lake: Lake, report: UsageReport, senders: Sequence[Sequence[str]]
 
 
 def reports_of_day(lake: Lake, author: str, reader: str) -> int:
-    """How many reports of an author have come today. Raises LakeError."""
+    """Count the reports of an author to a reader that were taken in today (UTC). Raises LakeError."""
     today = day_of(time.time_ns() // 1000)
     rows = lake.read_small(USAGE_NAMED, ("domain", "peer", "made_us"), partitions=[today]).to_pylist()
     return len({row["made_us"] for row in rows if (row["domain"], row["peer"]) == (author, reader)})

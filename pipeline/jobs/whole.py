@@ -22,7 +22,7 @@ _GRAVEST_FIRST = (ExitCode.FAILURE, ExitCode.INCOMPLETE, ExitCode.FINDINGS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeRun:
-    """What to do.
+    """Terms of a run of all jobs.
 
     Attributes:
         spools: Where segments lie.

@@ -52,7 +52,7 @@ class FilePiece:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What is read of files.
+    """Columns and rows to read from files.
 
     Attributes:
         columns: Names and types.

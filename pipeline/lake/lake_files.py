@@ -104,7 +104,7 @@ class LakeFiles:
         return files_of(table, snapshot)
 
     def path_of(self, table: Table, file: DataFile) -> Location:
-        """Where a file of a table is."""
+        """Location of a file of a table."""
         return self.folder / table.folder / file.path
 
     def transaction_version(self, table: Table | str, app_id: str) -> int | None:

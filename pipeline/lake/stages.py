@@ -40,16 +40,16 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Where writers put files of tables; on a disk a folder of its own, in a store the lake."""
+    """Place where writers put files of tables; on a disk a folder of its own, in a store the lake."""
 
     folder: Location
 
     def of(self, table: Table, name: str) -> Location:
-        """Where rows of a table are written, in folders by partition; `name` is used once in a stage."""
+        """Folder for rows of a table, in subfolders by partition; `name` is used once in a stage."""
         return self.folder / name if isinstance(self.folder, Path) else _place(self.folder, table, {})
 
     def new_file(self, table: Table, partition: Mapping[str, str]) -> Location:
-        """Where one more file of a table is written."""
+        """Unused location for one more file of a table."""
         name = f"part-{uuid4().hex}.parquet"
         if isinstance(self.folder, Path):
             return self.folder / name

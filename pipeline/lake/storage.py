@@ -212,7 +212,7 @@ def parquet_writer(path: Location, schema: pa.Schema, **options: Any) -> pq.Parq
 
 
 def delta_options(path: Location) -> dict[str, str] | None:
-    """How `deltalake` reaches the store of a table; None for a disk. Without credentials: it finds them as we do."""
+    """Options with which `deltalake` reaches the store of a table; None for a disk. Credentials it finds by itself."""
     if isinstance(path, Path):
         return None
     if path.scheme == AZURE:

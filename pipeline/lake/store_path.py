@@ -65,7 +65,7 @@ Location: TypeAlias = Path | StorePath
 
 
 def parsed(word: str) -> Location:
-    """What an option or a setting names.
+    """Parse the path or URL of an option or a setting.
 
     Raises:
         SettingsError: A URL that is not understood. The message does not repeat it: some contain secrets.

@@ -46,7 +46,7 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """What is noted with a commit.
+    """Notes of a commit.
 
     Attributes:
         transaction: What must happen once, if it must.

@@ -57,7 +57,7 @@ Mode: TypeAlias = Literal["append", "replace_files", "replace_partitions", "over
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How rows enter a table, and what is noted with them.
+    """Mode of a write to a table, and the notes of its commit.
 
     Attributes:
         mode: `append`; `replace_files`, which drops some; `replace_partitions`, which drops what the partitions in
@@ -89,7 +89,7 @@ _APPEND = Change()
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What became of a commit.
+    """Result of a commit.
 
     Attributes:
         table: Name of the table.
@@ -253,7 +253,7 @@ class Lake(LakeFiles):
 
     @contextmanager
     def stage(self) -> Iterator[Stage]:
-        """Where files on their way into tables are written; see `pipeline.lake.stages`.
+        """Context with a stage for files on their way into tables, removed at its end; see `pipeline.lake.stages`.
 
         Raises:
             LakeError: What is done inside meets a full disk.

@@ -57,7 +57,7 @@ class BillDocument(Struct, frozen=True, kw_only=True):
 
 
 class Bill(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a domain issues for a partner at one time.
+    """Bill of one domain to a partner: all documents issued at one time.
 
     Attributes:
         domain: The author.

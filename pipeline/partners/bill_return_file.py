@@ -26,7 +26,7 @@ _Word = Annotated[str, Meta(pattern=r"^[a-z][a-z-]{0,63}\Z")]
 
 
 class ReturnedItem(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What was agreed on about a line of a bill. `role` is that of the author of the bill."""
+    """Terms of the line of a bill that is objected to. `role` is that of the author of the bill."""
 
     currency: Annotated[str, Meta(pattern=r"^[A-Z]{3}\Z")]
     role: Literal["in", "out"]
@@ -36,7 +36,7 @@ class ReturnedItem(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class BillObjection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is wrong.
+    """One objection to a bill.
 
     Attributes:
         number: Of the document; empty: the whole file is not accepted.
@@ -56,7 +56,7 @@ class BillObjection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class BillReturn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a domain returns of a bill.
+    """Objections of a domain to bills of a partner.
 
     Attributes:
         domain: The author, who was to accept the bill.
@@ -82,7 +82,7 @@ def bill_return_bytes(what: BillReturn, key: SigningKey) -> bytes:
 
 
 def read_bill_return(path: Path, *, peer_key: KeyRecord, domain: str, peer: str) -> BillReturn:
-    """What a partner returns of our bills.
+    """Read and verify a partner's return of our bills.
 
     Args:
         path: The file.

@@ -52,7 +52,7 @@ _LEVEL: Final = 3
 
 
 class ExtractFault(Enum):
-    """Why an extract is refused: code, and what to do."""
+    """Reason to refuse an extract: code, and advice."""
 
     UNREADABLE = "unreadable", "name the file itself"
     """No regular file, or it cannot be read."""
@@ -145,7 +145,7 @@ ROW_TYPES: Final[dict[Step, type[Row]]] = {"totals": Total, "details": ExtractEn
 
 
 class Header(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an extract says about itself. Times in µs, sizes in bytes.
+    """Header of an extract. Times in µs, sizes in bytes.
 
     `books_version` is the version of the author's records; the name belongs to the format.
     """

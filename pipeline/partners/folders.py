@@ -78,7 +78,7 @@ def keep(path: Path, fate: str) -> None:
 
 
 def day_and_step(name: str) -> tuple[str, str] | None:
-    """What a file is by its name: of which day, and `totals`, `details` or `return`; None for any other name."""
+    """Parse the name of an exchanged file: its day, and `totals`, `details` or `return`; None for any other name."""
     found = _DAY_FILE.fullmatch(name)
     return (found[1], found[2] or found[3]) if found else None
 

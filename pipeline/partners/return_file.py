@@ -44,7 +44,7 @@ class ReturnedRecord(Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 class Return(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a domain returns to a partner.
+    """Return of an extract or of records that a domain does not accept, to the partner they came from.
 
     Attributes:
         domain: The author, who does not accept something.
@@ -74,7 +74,7 @@ def return_bytes(what: Return, key: SigningKey) -> bytes:
 
 
 def read_return(path: Path, *, peer_key: KeyRecord, domain: str, peer: str) -> Return:
-    """What a partner returns to us.
+    """Read and verify a partner's return of our extracts or records.
 
     Args:
         path: The file.

@@ -21,7 +21,7 @@ _Text = Annotated[str, Meta(min_length=1)]
 
 
 class Exchange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who we are for our partners.
+    """Our identity and folders for the exchange with partners.
 
     `key` is the file of our private Ed25519 key. Partners hand files in below `inbox`, where our node puts them; what
     waits for them, and what was sent and taken, is below `folder`. Days are exchanged for `days` days after their end.
@@ -60,7 +60,7 @@ class Partner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def tolerance(self) -> Tolerance:
-        """What the partner and we have agreed not to argue about. Raises SettingsError."""
+        """Tolerated cases by class, as agreed with the partner. Raises SettingsError."""
         return read_tolerance(0, [f"{word}={count}" for word, count in self.tolerate.items()])
 
 

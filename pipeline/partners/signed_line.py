@@ -23,7 +23,7 @@ from protofly.signatures import KeyRecord, SigningKey, base64url, verify_signatu
 
 
 class PartnerContent(Protocol):
-    """What one domain writes for another: `domain` is the author, `peer` the reader."""
+    """Content that one domain writes for another: `domain` is the author, `peer` the reader."""
 
     @property
     def domain(self) -> str:
@@ -60,7 +60,7 @@ class SignedLine(Generic[_Content]):
         return signed + base64url(key.sign(signed)).encode() + b"\n"
 
     def read(self, path: Path, *, peer_key: KeyRecord, domain: str, peer: str) -> _Content:
-        """What a partner has signed for us.
+        """Read and verify content that a partner has signed for us.
 
         Args:
             path: The file.

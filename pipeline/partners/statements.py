@@ -24,7 +24,7 @@ def canonical_statements(rows: Iterable[Mapping[str, Any]]) -> bytes:
 
 
 def plain_statement(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What a row says about the exchange, and which version says it, as JSON values; members that it lacks stay out."""
+    """Convert a row to JSON values: the members of a statement that it has, and its version."""
     members = {name: row[name] for name in STATEMENT_MEMBERS if name in row}
     # Arrow hands maps over as lists of pairs.
     return members | {name: {str(key): count for key, count in dict(members[name] or {}).items()} for name in _MAPS}

@@ -37,7 +37,7 @@ class HighUser(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class UsageReport(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a domain says about the senders of another one, from one time to another.
+    """Report of a domain about senders of another one with high usage, for a period of time.
 
     Attributes:
         domain: The author, who received the messages.

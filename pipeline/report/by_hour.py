@@ -45,7 +45,7 @@ _VERSIONS = columns(peer_domain=TEXT, stub_ver=TEXT, messages=LONG, latency=HIST
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What the report shows of `traffic_hourly`.
+    """Extract of `traffic_hourly` that the report shows.
 
     Attributes:
         pairs: The busiest first, at most `PAIRS`.

@@ -91,7 +91,7 @@ def _brief(number: float) -> str:
 
 
 def traffic_map(traffic: Sequence[PairTraffic]) -> str:
-    """Who sent how much to whom, on a logarithmic scale; a cross marks denials, larger for a larger share."""
+    """Map of messages from domain to domain, on a logarithmic scale; a cross marks denials, larger for more."""
     names = _busiest(traffic)
     place = {name: index for index, name in enumerate(names)}
     rest = place.get(REST, -1)
@@ -167,7 +167,7 @@ def latency_bands(hours: Sequence[LatencyHour]) -> str:
 
 
 def waterfall(total: Reconciled) -> str:
-    """What became of the messages on either side: on the left to scale, on the right each class by itself."""
+    """Waterfall of the reconciliation: on the left to scale, on the right each class by itself."""
     ways = [
         ("on either side", 0, total.known, BLUE),
         ("open", total.matched + total.differing, total.open, GREY),
@@ -220,7 +220,7 @@ def waterfall(total: Reconciled) -> str:
 
 
 def clock_offsets(offsets: Sequence[ClockOffset]) -> str:
-    """How far each clock is ahead, with error bars; where one is far off, a scale keeps 20 µs and 2.5 s readable."""
+    """Chart of the clock offsets with error bars; if one is far off, the scale keeps 20 µs and 2.5 s readable."""
     shown = sorted(offsets, key=lambda one: (-abs(one.offset_us), one.domain))[:DOMAINS_SHOWN]
     shown.sort(key=lambda one: (one.offset_us, one.domain))
 
@@ -327,7 +327,7 @@ def stub_versions(stubs: Sequence[StubVersion], verdicts: Sequence[StubVerdict])
 
 
 def baseline_band(band: Band) -> str:
-    """What one peer sent, hour by hour, on the band of what is usual; alerts are marked."""
+    """Chart of the messages of one peer, hour by hour, on the band of its usual traffic; alerts are marked."""
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()

@@ -75,7 +75,7 @@ class Reconciled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockOffset:
-    """How far one domain's clock is ahead of the others', µs, with the bound of its error."""
+    """Offset of one domain's clock from the others', in µs (positive: ahead), and its error bound."""
 
     domain: str
     offset_us: int

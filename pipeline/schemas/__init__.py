@@ -232,5 +232,5 @@ RECORD_SCHEMAS: dict[RecordKind, StructType] = {
 
 
 def bronze_table(kind: RecordKind) -> Table:
-    """Where good records of a kind belong."""
+    """Bronze table for good records of a kind."""
     return TABLES[f"bronze_{kind.value}"]

@@ -41,7 +41,7 @@ class Source:
 
 
 class Claims:
-    """What is said about records that follow each other.
+    """Statements of segments about consecutive records.
 
     Args:
         sources: Segments, in the order of their records.
@@ -65,7 +65,7 @@ class Claims:
         return names.dictionary_encode().take(pa.array(self.owners))
 
     def spans(self) -> Iterator[tuple[Source, slice]]:
-        """Where the records of each segment are."""
+        """Yield each segment with the slice of its records."""
         end = 0
         for source, count in zip(self.sources, self._counts, strict=True):
             start, end = end, end + count

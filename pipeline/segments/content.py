@@ -49,14 +49,14 @@ class ContentError(Exception):
 
 
 def failure(error: Exception) -> str:
-    """What is shown of an unexpected error: its type and where it was raised, nothing that came in."""
+    """Word an unexpected error by its type and place; the text repeats no input."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__}{where}"
 
 
 def trace(error: Exception) -> str:
-    """Where it was raised, call by call, for those who mend it; what came in cannot act on a terminal."""
+    """Format the traceback of an error for developers; signs that could act on a terminal are replaced by `?`."""
     text = "".join(traceback.format_exception(error))
     return "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in text)
 
@@ -116,7 +116,7 @@ def pieces_of(content: bytes, manifest: SegmentManifest) -> Iterator[bytes]:
 
 
 def contents_of(content: bytes, manifest: SegmentManifest) -> Iterator[bytes | Block]:
-    """What is in a segment of any version, in its order: see `pieces_of` and `blocks_of`."""
+    """Yield the content of a segment of any schema version, in order: see `pieces_of` and `blocks_of`."""
     return blocks_of(content, manifest) if manifest.schema_version == BLOCKS_VERSION else pieces_of(content, manifest)
 
 

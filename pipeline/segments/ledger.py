@@ -115,7 +115,7 @@ class Ledger:
         return [places[number] for number in sorted(news.column("number").to_pylist())]
 
     def known(self, places: Iterable[Place]) -> Mapping[tuple[str, str], Sequence[Known]]:
-        """What is known about these places, oldest first; asked for a batch of them, which is few."""
+        """Look up the known segments at these places, oldest first; meant for one batch of places."""
         places = [place for place in places if (place.spool, place.path) not in self._known]
         if places:
             for place in places:
@@ -218,7 +218,7 @@ class Ledger:
 
 
 def read_stretches(lake: LakeFiles) -> Stretches:
-    """What the accepted segments of a lake add up to. Raises LakeError."""
+    """Read the stretches of consecutive accepted segments of a lake. Raises LakeError."""
     batch = lake.transaction_version(SEGMENT_STRETCH, APP_ID) or 0
     stretches = Stretches(map(stretch_of, lake.read_small(SEGMENT_STRETCH).to_pylist()))
     later = [file for file in lake.files(SEGMENTS) if file.may_have("batch", batch + 1, 1 << 62)]

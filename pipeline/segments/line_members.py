@@ -328,7 +328,7 @@ def _number(type_: pa.DataType) -> Any:
 
 
 def member_of(name: str, type_: DataType, *, is_id: bool) -> Member:
-    """What a member of this name and type is; `is_id`: its column has bytes. Raises TypeError."""
+    """Choose the decoder of a member by name and type; `is_id`: its column has bytes. Raises TypeError."""
     if name == FACTS:
         return _Written(type_)
     match type_:

@@ -44,14 +44,14 @@ class RefusedSegmentsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What was committed of one kind: good and bad rows by segment (stem of its name), and the commits."""
+    """Committed rows of one kind: good and bad ones by segment (stem of its name), and the commits."""
 
     rows: Mapping[str, tuple[int, int]]
     commits: tuple[Commit, ...] = ()
 
 
 def loaded_before(lake: Lake, kind: RecordKind, batch: int, pinned: Mapping[str, SegmentManifest]) -> Loaded | None:
-    """What an earlier run has committed of this batch before it ended; None when it did not come that far.
+    """Find what an earlier run committed of this batch before it ended; None if it committed nothing.
 
     Args:
         lake: Where to.

@@ -20,7 +20,7 @@ class _NodeKey(KeyRecord, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Whose signatures count.
+    """Keys whose signatures on segments are accepted.
 
     Attributes:
         keys: Key records by node and key id; None when no keys were given, so nothing can be checked.

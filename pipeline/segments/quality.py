@@ -50,7 +50,7 @@ class Rule:
 
 @dataclass(slots=True)
 class Judgement:
-    """What is wrong with some records; nothing at all with those that are not named.
+    """Broken rules of some records; records that are not named are good.
 
     Attributes:
         errors: Names of the broken rules by the record's place, in the order of the rules.

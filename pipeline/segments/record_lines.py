@@ -42,7 +42,7 @@ _UNREADABLE: Final = (msgspec.DecodeError, RecursionError, UnicodeError)
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What some lines say, as `LineDecoder.columns` takes it.
+    """Decoded members of some lines, as `LineDecoder.columns` takes them.
 
     Attributes:
         lines: How many there were.
@@ -57,7 +57,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What some lines say, member by member.
+    """Decoded members of some lines, as columns.
 
     Attributes:
         arrays: By member, a value for each line that could be read; null where it says nothing. Texts with few

@@ -62,7 +62,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """Where a manifest lies: path relative to its spool; the marks show whether it has been changed."""
+    """Location of a manifest: path relative to its spool, with size and time to detect changes."""
 
     spool: str
     path: str
@@ -71,23 +71,23 @@ class Place:
 
     @property
     def manifest_path(self) -> Location:
-        """Where the manifest is."""
+        """Location of the manifest."""
         return location(self.spool) / self.path
 
     @property
     def segment_paths(self) -> Sequence[Location]:
-        """Where its segment may be: which of them says the manifest; the likeliest first."""
+        """Possible locations of its segment, likeliest first; the schema version in the manifest decides."""
         name = SegmentName.parse(self.stem)
         versions = (LINES_VERSION,) if name is None else reversed(known_versions(name.kind))
         return [self.segment_path(version) for version in versions]
 
     def segment_path(self, version: int) -> Location:
-        """Where its segment is, whose manifest says that it is of this schema version."""
+        """Location of its segment if the manifest says this schema version."""
         return location(self.spool) / (self.path.removesuffix(MANIFEST_SUFFIX) + sealed_suffix(version))
 
     @property
     def erased_path(self) -> Location:
-        """Where `erase` notes that it has removed the segment."""
+        """Location of the file that `erase` leaves in place of the segment."""
         return location(self.spool) / (self.path.removesuffix(MANIFEST_SUFFIX) + ERASED_SUFFIX)
 
     @property
@@ -117,7 +117,7 @@ class Segment:
             self.remarks += [remark] if remark else []
 
     def severity_of(self, finding: Finding) -> Severity:
-        """How bad a finding is here."""
+        """Severity of a finding in this segment: findings of signatures are fatal if signatures are required."""
         return Severity.FATAL if self.is_strict and finding in SIGNATURE_FINDINGS else finding.severity
 
     @property
@@ -132,7 +132,7 @@ class Segment:
 
     @property
     def name(self) -> SegmentName | None:
-        """Who it says it is: by its manifest, or by its name when that cannot be read."""
+        """Name of the segment: from its manifest, or if that is unreadable from the file name; None if that is invalid."""
         if self.manifest is not None:
             return SegmentName(self.manifest.kind, self.manifest.node, self.manifest.boot, self.manifest.segno)
         name = SegmentName.parse(self.place.stem)

@@ -40,7 +40,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """How segments are loaded.
+    """Terms on which a task loads segments.
 
     Attributes:
         kind: Of all segments.
@@ -72,7 +72,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """What a task has done.
+    """Result of a task.
 
     When segments are `changed`, `missing` where the task ran, or `refused`, nothing else of the report is to be used.
     """

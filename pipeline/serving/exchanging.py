@@ -16,7 +16,7 @@ from protofly.errors import SettingsError
 
 
 def exchange_of(settings: ServeSettings, peer: str = "") -> Exchanging:
-    """Who exchanges with whom; `peer` names one partner only.
+    """Collect the terms of the exchange from the settings; `peer` selects one partner.
 
     Raises:
         SettingsError: There is nobody, or our key cannot be used.

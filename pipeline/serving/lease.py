@@ -67,7 +67,7 @@ class Lease:
         return True
 
     def holder_now(self) -> str:
-        """Who holds it, for people; empty: nobody. Raises LakeError."""
+        """Name of the current holder, for people; "" if there is none. Raises LakeError."""
         rows = self.lake.read_small(LEASE, ("who", "until_us")).to_pylist()
         return next((row["who"] for row in rows if row["until_us"] / 1e6 > self.clock()), "")
 

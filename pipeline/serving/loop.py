@@ -60,7 +60,7 @@ class Health:
     failures: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     def problem(self) -> str:
-        """Why the process is not healthy; empty when it is."""
+        """Reason why the process is not healthy; "" if it is."""
         job, since = self.job, self.since
         if job and time.monotonic() - since > LONG_S:
             return f"{job} runs for more than {LONG_S:.0f} s"

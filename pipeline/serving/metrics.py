@@ -25,7 +25,7 @@ _AGES: Final = (("today", 0), ("1d", 1), ("2d-6d", 2), ("7d", 7))
 
 @dataclass(slots=True)
 class Metrics:
-    """What the pipeline says about itself; names begin with `trapezoid_pipeline_`."""
+    """Prometheus metrics of the pipeline; names begin with `trapezoid_pipeline_`."""
 
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     _gauges: dict[str, Gauge] = field(default_factory=dict)

@@ -186,7 +186,7 @@ def _check_endpoint(url: str) -> None:
 
 
 def store_environment(store: Store) -> dict[str, str]:
-    """What programs for S3 look for in their environment, from these settings.
+    """Build the environment variables by which S3 programs reach the store of these settings.
 
     Raises:
         SettingsError: The file of credentials; the message has nothing of its content.
@@ -203,7 +203,7 @@ def store_environment(store: Store) -> dict[str, str]:
 
 
 def login_of(email: Email) -> Login | None:
-    """How to get into the server of an e-mail; None: without.
+    """Read the log-in for the mail server of an e-mail; None if it needs none.
 
     Raises:
         SettingsError: The file of credentials; the message has nothing of its content.

@@ -35,7 +35,7 @@ class Proof(NamedTuple):
 
 
 def proofs_of(lake: Location, spools: Iterable[Location]) -> list[Proof]:
-    """What somebody shows who sees these folders: the mark of the lake, and a manifest of each spool, if it has one."""
+    """Collect proofs that a process sees these folders: the lake's mark, and a manifest of each spool that has one."""
     folders = [spool.absolute() for spool in spools]
     shown = [lake / MARK_NAME, *map(_shown, folders)]
     return [Proof(str(path), seen) for path in shown if (seen := _seen(path))]

@@ -61,7 +61,7 @@ def pack(archive: Path) -> int:
 
 
 def contents() -> Iterator[tuple[str, Path]]:
-    """What is in an archive: names, and the files. Raises LakeError: a library is not installed."""
+    """Yield names and files of an archive for executors. Raises LakeError: a library is not installed."""
     yield from _our_files()
     yield from _library_files()
 

@@ -125,7 +125,7 @@ def start_session(
 
 
 def is_this_process(master: str) -> bool:
-    """Whether all of Spark is in this process; `local-cluster[…]` has executors of its own."""
+    """Return True if all of Spark runs in this process; `local-cluster[…]` has executors of its own."""
     return master.partition("[")[0] == "local"
 
 
@@ -142,7 +142,7 @@ def spread(session: SparkSession, input_bytes: int | None) -> None:
 
 
 def bytes_in(folders: Collection[Location]) -> int | None:
-    """What the files in and below these folders take; what cannot be read counts nothing. None: a store has some."""
+    """Add up the sizes of the files below these folders; unreadable ones count 0. None: a folder is in a store."""
     here = [folder for folder in folders if isinstance(folder, Path)]
     if len(here) < len(folders):
         return None  # counting takes as long as the work on a little would

@@ -42,7 +42,7 @@ FLOODS: Final = columns(
 
 
 def usual_hours(traffic: WorkerRows, missing: Missing | None = None) -> WorkerRows:
-    """What is usual for each peer; rows of `domain_baseline`.
+    """Compute the baseline of each peer; rows of `domain_baseline`.
 
     Args:
         traffic: The columns `usual.TRAFFIC` of `traffic_hourly`.

@@ -31,7 +31,7 @@ def sampled(records: WorkerRows, *, one_in: int) -> WorkerRows:
 
 
 def pair_delays(entries: WorkerRows) -> WorkerRows:
-    """What the times of both records differ by, per ordered pair and hour; rows of `schemas.PAIR_DELAY`.
+    """Compute the difference of the times of both records, per ordered pair and hour; rows of `PAIR_DELAY`.
 
     Quantiles are exact, so the same messages give the same figures on every run.
 

@@ -137,7 +137,7 @@ def compared(sides: WorkerRows, clocks: ClockTables, *, skew_us: int) -> WorkerR
 
 
 def equal_totals(buckets: WorkerRows) -> WorkerRows:
-    """What equal buckets say per pair and day, in parts; see `side_totals.equal_counts`."""
+    """Add up equal buckets per pair and day, in parts; see `side_totals.equal_counts`."""
     return buckets.in_tables(equal_counts)
 
 

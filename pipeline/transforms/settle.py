@@ -76,7 +76,7 @@ def _whole_days(parts: pa.Table) -> pa.Table:
 
 
 def folds(statements: WorkerRows) -> WorkerRows:
-    """What each worker sees of the statements of every domain, day and version, folded; rows of `FOLDS`.
+    """Fold the statements that each worker holds by domain, day and version; rows of `FOLDS`.
 
     Args:
         statements: The columns `SAID` of `statement_daily`.
@@ -90,7 +90,7 @@ def folds_now(statements: WorkerRows) -> WorkerRows:
 
 
 def hashes_of_members(silver: WorkerRows, signed_off: Collection[tuple[str, str]], places: int) -> WorkerRows:
-    """What SHA-256 is made over of each pair, role and day, on its way to where the day is; pieces for `statements`.
+    """Build the input of the SHA-256 of each pair, role and day, at the place of its day; pieces for `statements`.
 
     See `columns.set_digests`. A worker holds the messages of some pairs in 5 minutes: of one with 1,000 a second
     that is some 20 MB.

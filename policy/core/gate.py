@@ -505,7 +505,13 @@ class Gate:
 
 
 def narrow(gate: Gate, facts: Facts) -> GateVerdict | None:
-    """What the policies of single objects deny of what the gates of another node let pass; None: nothing."""
+    """Apply the policies of single objects to a message that the gates of another node let pass.
+
+    A denial is counted, like one of the gate itself.
+
+    Returns:
+        The denial; None if the message passes.
+    """
     if gate.objects is None:
         return None
     verdict = _narrowed(GateVerdict(True, None, "", gate.policies.revision), gate.objects, facts)

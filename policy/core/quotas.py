@@ -34,7 +34,7 @@ class QuotaWait(float):
 
 
 class Counted(msgspec.Struct):
-    """What has passed in a period, which begins at `since` (seconds since the Unix epoch) and has a known end.
+    """Messages and bytes that passed in one period, from `since` to `until` (seconds since the Unix epoch).
 
     `is_used_up`: something was refused in this period.
     """

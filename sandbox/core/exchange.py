@@ -126,7 +126,7 @@ EVENT_PAYLOAD_BYTES: Final = limits.INPUT_BYTES_MAX - PROLOGUE_BYTES - RECORD_BY
 
 
 def split_calls(events: list[GuestEvent], call_bytes: int = limits.INPUT_BYTES) -> list[int]:
-    """How many events each guest call takes, so that no call is longer than `call_bytes` unless one event alone is.
+    """Split events into guest calls of at most `call_bytes`, or one longer event. Returns the count of each call.
 
     Raises:
         MisuseError: the payload of an event is longer than EVENT_PAYLOAD_BYTES.

@@ -52,7 +52,7 @@ class Note(IntEnum):
 
 
 class GuestFault(IntEnum):
-    """How a call ended, as one byte of a reply."""
+    """End of a guest call, as one byte of a reply."""
 
     NONE = 0
     TRAPPED = 1

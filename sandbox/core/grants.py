@@ -78,7 +78,7 @@ class _Allowance:
 
 
 class Ledger:
-    """What one instance has open: channels, timers, log lines. Times are seconds of any monotonic clock."""
+    """Open channels and timers, and allowances, of one instance. Times are seconds of any one monotonic clock."""
 
     def __init__(self, grants: Grants) -> None:
         self.grants = grants
@@ -171,7 +171,7 @@ class Ledger:
 
     @property
     def unasked(self) -> int:
-        """How many requests were in this answer so far, beyond one for each message and piece of data."""
+        """Requests in this answer so far, beyond one for each message and piece of data that the instance was given."""
         return max(0, self._unasked_most - self._requests_left)
 
     def count_request(self, op: int, now: float) -> None:

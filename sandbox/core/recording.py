@@ -35,7 +35,7 @@ class Exchange(msgspec.Struct, kw_only=True, array_like=True):
 
 
 class RecordedStub(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose recording it is. `budget` is that of the instance, as `Budget.to_bytes` writes it."""
+    """Identity of the recorded stub. `budget` is that of the instance, as `Budget.to_bytes` writes it."""
 
     domain: str
     name: str

@@ -111,7 +111,7 @@ def _statement(script: Script) -> dict[str, object]:
 
 
 def script_content(about: Mapping[str, object], text: bytes) -> bytes:
-    """What the interpreter is given: a line about the script, then the script.
+    """Build the input of the interpreter: one line about the script, then the script.
 
     The line is filled up with spaces, since fuel is given by the byte: a short script may take long to start as well.
     """

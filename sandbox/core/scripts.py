@@ -50,13 +50,13 @@ def script_of(module: bytes) -> bytes:
 
 
 def script_events(module: bytes) -> list[GuestEvent]:
-    """What follows `start` for an instance of this module: the event `script`, or nothing."""
+    """Events that follow `start` for an instance of this module: `script` if it is a script package, else none."""
     script = script_of(module)
     return [GuestEvent(Event.SCRIPT, 0, script)] if script else []
 
 
 def code_of(module: bytes) -> bytes:
-    """What a module is compiled from: the whole of it, or what packages with the same interpreter share."""
+    """Part of a module that is compiled: all of it, or of a script package the interpreter, which many share."""
     return _without_own_sections(module) if script_of(module) else module
 
 

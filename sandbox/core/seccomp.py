@@ -125,5 +125,5 @@ def no_new_code_program() -> bytes:
 
 
 def instruction_count(program: bytes) -> int:
-    """How many instructions a program has, for the kernel's header."""
+    """Count the instructions of a filter program, as the kernel's `sock_fprog` wants it."""
     return len(program) // _INSTRUCTION.size

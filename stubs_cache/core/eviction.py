@@ -18,7 +18,7 @@ UNUSED_SECONDS: Final = 30 * 86_400.0
 
 
 class Reason(Enum):
-    """Why an entry goes."""
+    """Reason to remove an entry: not used for long, or space is needed."""
 
     UNUSED = "unused"
     SPACE = "space"

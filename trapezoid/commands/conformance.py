@@ -62,7 +62,7 @@ class NodeOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class CaseOptions:
-    """Which cases to run, and how many at a time."""
+    """Options that choose the cases to run, and their number at a time."""
 
     dialect: Annotated[
         list[Dialect] | None, typer.Option(help="Test only this dialect. Repeatable. Default: all of them.")

@@ -22,7 +22,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayOptions:
-    """How a recording is played."""
+    """Options of `lab replay`: key, target, speed and reports."""
 
     key: Annotated[Path, typer.Option(metavar="FILE", help="The `recording.key_file` of the node that recorded it.")]
     lab: Annotated[

@@ -90,7 +90,7 @@ class NewClient:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """How a change is asked for, and what is printed."""
+    """Options of a change of accounts: a dry run, and the form of the output."""
 
     dry_run: DryRun = False
     json: Json = False

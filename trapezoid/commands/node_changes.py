@@ -36,7 +36,7 @@ gate_app = typer.Typer(help="Permit or deny messages from one domain to another 
 
 @dataclass(frozen=True, kw_only=True)
 class GateOptions:
-    """Which messages a gate is about."""
+    """Options that select the messages of a gate."""
 
     source: Annotated[str, typer.Argument(metavar="FROM", help="Domain of senders; *. and a domain, or * for all.")]
     target: Annotated[str, typer.Argument(metavar="TO", help="Domain of recipients, likewise.")]
@@ -275,7 +275,7 @@ def _short(value: object) -> str:
 
 
 def not_done(result: dict[str, Any]) -> dict[str, str]:
-    """What to say of a change that is not made: only tried, or waiting for a second person."""
+    """Row for a change that was not made: a dry run, or one that waits for a second person; {} for one that was."""
     if result["dry_run"]:
         return {"dry_run": "nothing was changed"}
     if "proposal" in result:

@@ -42,7 +42,7 @@ app = typer.Typer(
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Whose documents are published, with which keys, and where."""
+    """Options of publishing: domain, folder of its keys, folder of its site."""
 
     domain: Annotated[str, typer.Argument(help="Domain that publishes.")]
     keys: Annotated[Path, typer.Option(metavar="DIR", help="Folder of private keys, from `trapezoid keys init`.")]

@@ -201,7 +201,7 @@ def who(
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeFilters:
-    """Which changes to show."""
+    """Options that select records of changes by operators."""
 
     operation: Annotated[str, typer.Option(metavar="WORDS", help="Only these, for example peer, or `peer block`.")] = ""
     by: Annotated[

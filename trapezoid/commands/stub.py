@@ -87,7 +87,7 @@ def check(
 
 @dataclass(frozen=True, kw_only=True)
 class ScriptOptions:
-    """How a script is packed. A group of options of the command line (`pipeline/cli/option_groups.py`)."""
+    """Options of packing a script. Expanded on the command line by `pipeline/cli/option_groups.py`."""
 
     name: Annotated[str, typer.Option(help="Name of the stub. Default: that of the file.")] = ""
     version: Annotated[str, typer.Option(help="Version of the stub.")] = "1.0.0"

@@ -20,7 +20,7 @@ DEFAULT_SECONDS = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class FarEndOptions:
-    """Where the stub connects, and what it is given at its start."""
+    """Options of the far end of a stub: endpoints, domains, proofs, and the configuration it starts with."""
 
     endpoint: Annotated[
         list[str] | None,

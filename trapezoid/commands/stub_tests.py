@@ -21,7 +21,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @dataclass(frozen=True, kw_only=True)
 class ReportFiles:
-    """Where the report goes besides the file beside the module, and who signs it."""
+    """Options of the report of a certification: further files, and the keys that sign it."""
 
     keys: Annotated[
         Path | None,

@@ -31,7 +31,7 @@ _MEND: Final = "they: mend or remove these records"
 
 @dataclass(frozen=True, slots=True)
 class NetworkTools:
-    """What asks name servers, judges addresses and verifies certificates, as the node does.
+    """Name client, dialler and TLS context, set up as the node has them.
 
     Attributes:
         is_ours: The domain is our own: an address that others refuse is a warning, and is tried all the same.

@@ -68,7 +68,7 @@ class PendingTable(Generic[T]):
         self._most, self._most_per_address = most, most_per_address
 
     def count_of(self, address: str) -> int:
-        """How many entries an address has."""
+        """Count the entries of an address."""
         return len(self._entries.get(address, ()))
 
     def enter(self, address: str, holder: T) -> tuple[Pending[T] | None, Pending[T] | None]:

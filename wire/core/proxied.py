@@ -38,7 +38,7 @@ _NODE: Final = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::\d{1,5})?|(\d+\.\d+\.\d+\.\d
 
 
 def header_bytes(first: bytes) -> int | None:
-    """How long a header is of which these bytes are there: a number, or None for a line of version 1.
+    """Compute the length up to which a PROXY header is to be read, from its first bytes; None for a line of version 1.
 
     Args:
         first: `FIRST_BYTES` bytes, or `FIXED_BYTES` of a header of version 2, which say its length.

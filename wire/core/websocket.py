@@ -520,7 +520,7 @@ class ClientWebSocket(WebSocket):
 
     @property
     def refusal(self) -> str:
-        """Why the server refused the handshake, "" if it did not."""
+        """Reason why the server refused the handshake, "" if it did not."""
         protocol = self.protocol
         assert isinstance(protocol, ClientProtocol)
         return str(protocol.handshake_exc) if protocol.handshake_exc is not None else ""
