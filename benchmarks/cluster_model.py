@@ -22,7 +22,7 @@ DAY_SECONDS: Final = 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What was measured; two shared cores under load, so these are upper bounds. Sources: docs/cluster-sizes.md.
+    """Measured costs; two shared cores under load, so these are upper bounds. Sources: docs/cluster-sizes.md.
 
     Attributes:
         local_us: CPU of a message inside one node, 500 a second over 16 connections.
@@ -53,7 +53,7 @@ class Costs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Habits:
-    """What sessions do.
+    """Assumed behaviour of sessions.
 
     Attributes:
         messages_per_second: Of one session, on average.
@@ -78,7 +78,7 @@ class Habits:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What so many sessions take. `used` has the share of its bound for each resource, largest first."""
+    """Resources for a number of sessions. `used` has the share of its bound for each resource, largest first."""
 
     sessions: int
     nodes: int

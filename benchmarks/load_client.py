@@ -71,12 +71,12 @@ class Connection:
         return [int(number) for _, found in self.arrived for number, _ in found]
 
     def latencies_ns(self) -> list[int]:
-        """How long each of them was on its way."""
+        """Nanoseconds from sending to arrival, for each message that arrived."""
         return [now_ns - int(sent_ns) for now_ns, found in self.arrived for _, sent_ns in found]
 
 
 def pattern_of(run: int) -> re.Pattern[bytes]:
-    """What a message of a run looks like in the stream: its number and the time at which it was sent."""
+    """Pattern that finds messages of a run in the stream: its number and the time of sending."""
     return re.compile(_SEEN % run)
 
 
@@ -117,7 +117,7 @@ def connect(url: str, ca_file: str, address: str) -> Connection:
 
 
 def read_some(raw: socket.socket) -> bytes:
-    """What has arrived, at least one byte.
+    """Read what has arrived, at least one byte.
 
     Raises:
         ConnectionError: at the end of the stream.
@@ -190,7 +190,7 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where to connect; with an address, messages to it are wanted there."""
+    """Server to connect to; with an address, the client subscribes to it."""
 
     url: str
     ca_file: str = ""

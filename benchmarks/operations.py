@@ -132,7 +132,7 @@ async def ask(data_dir: Path, operation: str, arguments: dict[str, Any], *, dry_
 
 @dataclass(slots=True)
 class Asked:
-    """What became of operations: how many began, seconds of each that ended, codes of the refused, the bundle added."""
+    """Results of operations: number begun, seconds of each that ended, codes of refused ones, the bundle added."""
 
     begun: int = 0
     seconds: dict[str, list[float]] = field(default_factory=dict)

@@ -90,7 +90,7 @@ class Traffic(Shape):
         return self.rate > 0
 
     def load(self, variant: str) -> Load:
-        """What one run sends through `variant`: slow ones get fewer, so that all take about equally long."""
+        """Load of one run through `variant`: slow ones get less, so that all take about equally long."""
         flood = self.relay_count if variant == RELAYS else self.count
         return Load(
             count=int(self.rate * self.seconds) if self.rate else flood, rate=self.rate, body_bytes=self.body_bytes

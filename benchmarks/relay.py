@@ -29,7 +29,7 @@ _READ_BYTES: Final = 65_536
 
 
 class RelaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one relay needs to know; empty file names mean no TLS, an empty `next_hop` makes it the last relay."""
+    """Settings of one relay; empty file names mean no TLS, an empty `next_hop` makes it the last relay."""
 
     next_hop: str = ""
     certificate: str = ""

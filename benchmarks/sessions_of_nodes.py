@@ -89,7 +89,7 @@ class RunningNode:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is measured.
+    """Size of the measurement.
 
     Attributes:
         sessions: At all nodes of the cluster together.

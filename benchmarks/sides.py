@@ -22,7 +22,7 @@ STOP_CLIENTS_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What to send: `rate` per second in all, 0 as fast as TCP accepts."""
+    """Load to send: `rate` per second in all, 0 as fast as TCP accepts."""
 
     count: int
     rate: float
@@ -51,7 +51,7 @@ class Run:
 
 
 class Meter:
-    """What processes spend on a processor between two moments, and what the rest of the machine does meanwhile.
+    """Measures the processor time of processes between two moments, and that of the rest of the machine.
 
     Args:
         pids: Processes whose time counts.

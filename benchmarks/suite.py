@@ -102,7 +102,7 @@ def run(
 
 
 def default_state_dir() -> Path:
-    """Where keys, certificates and caches of the benchmark's laboratories are kept."""
+    """Folder for keys, certificates and caches of the benchmark's laboratories."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trapezoid" / "bench"
 
 

@@ -59,7 +59,7 @@ class Variant(ABC):
 
     @abstractmethod
     def urls(self) -> tuple[str, str]:
-        """Where clients of the first and of the second domain connect."""
+        """URLs for clients of the first and of the second domain."""
 
     @abstractmethod
     def node_pids(self) -> tuple[int, int]:
@@ -67,7 +67,7 @@ class Variant(ABC):
 
     @property
     def domains(self) -> tuple[str, str]:
-        """Where the senders and where the receivers are at home."""
+        """Domains of the senders and of the receivers."""
         return DOMAINS
 
     @property
@@ -76,7 +76,7 @@ class Variant(ABC):
         return False
 
     async def contradiction(self) -> str:
-        """Why this is not what its name says, "" if it is; asked when traffic has begun."""
+        """Reason why traffic does not go the way that this variant is named for, or ""; asked during traffic."""
         return ""
 
     def pids(self) -> set[int]:
@@ -139,7 +139,7 @@ class TrapezoidVariant(Variant):
         return f"a sandbox worker runs (pid {worker})" if has_sandbox else "no sandbox worker runs"
 
     def urls(self) -> tuple[str, str]:
-        """Where clients of the first and of the second domain connect."""
+        """URLs for clients of the first and of the second domain."""
         first, second = (self.laboratory.nodes[domain].listen_url for domain in DOMAINS)
         return first, second
 
@@ -181,7 +181,7 @@ class PlainVariant(Variant):
         return await node.wait_ready()
 
     def urls(self) -> tuple[str, str]:
-        """Where clients of the first and of the second domain connect."""
+        """URLs for clients of the first and of the second domain."""
         return self._urls
 
     def node_pids(self) -> tuple[int, int]:
@@ -200,7 +200,7 @@ class RelayVariant(Variant):
 
     @property
     def domains(self) -> tuple[str, str]:
-        """Where the senders and where the receivers are at home."""
+        """Domains of the senders and of the receivers."""
         return DOMAINS
 
     @property

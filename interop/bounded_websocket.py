@@ -38,7 +38,7 @@ class BoundedWebSocket(WebSocketConnection):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buffers:
-    """How much one connection may hold: messages that nobody has taken, bytes of one message, bytes of one read."""
+    """Bounds of one connection: messages that wait to be taken, bytes of one message, bytes of one read."""
 
     queue_messages: int
     message_bytes: int

@@ -71,7 +71,7 @@ def run(
 
 
 def default_state_dir() -> Path:
-    """Where the demo keeps keys, trust marks and caches between runs."""
+    """Folder in which the demo keeps keys, trust marks and caches between runs."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trapezoid" / "demo"
 
 

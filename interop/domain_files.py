@@ -26,7 +26,7 @@ class Ports:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainFolder:
-    """Where one domain keeps its things."""
+    """Folder of one domain: keys, site and data."""
 
     path: Path
 
@@ -63,7 +63,7 @@ class DomainFolder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedState:
-    """What the nodes of one domain share: a database, and a bus on which they reach each other.
+    """Engine and bus that the nodes of one domain share.
 
     `listen` and `advertise` are this node's end of the bus, as host and port; the key proves its nodes to each other.
     """
@@ -87,7 +87,7 @@ class NodePlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerEntry:
-    """What one domain says about another; with a fingerprint it is pinned, else the web's trust is enough.
+    """Settings of one domain about another; with a fingerprint it is pinned, else the web's trust is enough.
 
     With `stub` and `endpoint`, our operator chose the stub, for a peer that publishes nothing and is of class `plain`.
     """

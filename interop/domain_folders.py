@@ -50,7 +50,7 @@ class Preparation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainTerms:
-    """What holds for all domains of a laboratory.
+    """Terms for all domains of a laboratory.
 
     `pinned` names the domains whose keys the others know beforehand. Without TLS, runtimes and links go in plaintext,
     sites never do. `policies` is a folder with `<domain>.policy.toml`; without one, every domain lets the others talk.

@@ -29,7 +29,7 @@ POLICIES = shipped_file("two_domains")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaboratoryPlan:
-    """What kind of laboratory.
+    """Terms of a laboratory of two domains.
 
     `pinned` names the domains whose keys the other one knows beforehand; `serve` is the module, with arguments, that
     runs a node.
@@ -62,19 +62,19 @@ class LaboratoryNode:
 
     @property
     def access_point(self) -> AccessPoint:
-        """Where its runtimes connect."""
+        """Access point for its runtimes; without TLS if it listens in plaintext."""
         return AccessPoint(
             url=self.listen_url, ssl_context=self._context if self.listen_url.startswith("wss") else None
         )
 
     @property
     def status_url(self) -> str:
-        """Where it reports its status."""
+        """URL of its status page."""
         return f"https://{HOST}:{self.ports.site}/status"
 
     @property
     def site_url(self) -> str:
-        """Where other domains find its documents."""
+        """URL of the site with its documents."""
         return f"https://{self.domain}:{self.ports.site}"
 
     async def start(self, serve: Sequence[str], environment: dict[str, str]) -> None:
@@ -99,7 +99,7 @@ class LaboratoryNode:
         return await child.stop() if child else None
 
     async def status(self) -> NodeStatus:
-        """What the node says about itself.
+        """Fetch the status of the node.
 
         Raises:
             TransportError: it does not answer.
@@ -121,7 +121,7 @@ class Laboratory:
 
     @property
     def access_points(self) -> dict[str, AccessPoint]:
-        """Where the runtimes of each domain connect."""
+        """Access points for runtimes, by domain."""
         return {domain: node.access_point for domain, node in self.nodes.items()}
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

@@ -104,7 +104,7 @@ class NameServer:
         self._turns.clear()
 
     def asked(self, name: str, kind: str = "") -> int:
-        """How often a name (and type) was asked, over both transports."""
+        """Count the queries for a name (and type), over both transports."""
         return sum(1 for query in self.queries if query.name == name and kind in {"", query.kind})
 
     async def run(

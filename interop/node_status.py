@@ -22,7 +22,7 @@ class ContactStep(Struct, frozen=True, kw_only=True):
 
 
 class StubIdentity(Struct, frozen=True, kw_only=True):
-    """Which module runs for a foreign domain."""
+    """Identity of the module that runs for a foreign domain; "" in all members while there is none."""
 
     name: str = ""
     version: str = ""

@@ -29,7 +29,7 @@ _ANSWERS_WAITING: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessPoint:
-    """Where the runtimes of one domain connect. No context: plain `ws://`."""
+    """Address for the runtimes of one domain. No context: plain `ws://`."""
 
     url: str
     ssl_context: ssl.SSLContext | None = None
@@ -45,17 +45,17 @@ class RoomState:
 
     @property
     def subscription(self) -> str:
-        """Where observers subscribe."""
+        """Address at which observers subscribe."""
         return f"{self.address}/subscription"
 
     @property
     def changes(self) -> str:
-        """Where changes are announced."""
+        """Address at which changes are announced."""
         return f"{self.address}/changes"
 
     @property
     def messages(self) -> str:
-        """Where chat messages are created."""
+        """Address at which chat messages are created."""
         return f"{self.address}/children/messages"
 
 

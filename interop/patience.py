@@ -22,7 +22,7 @@ _RUNNABLE_FIELD: Final = 3
 
 
 def crowding() -> float:
-    """How many want a processor for each that there is, at this moment: from 1 to `MOST_CROWDED`."""
+    """Measure how many runnable tasks there are per processor now, from 1 to `MOST_CROWDED`."""
     try:
         runnable = float(_LOAD_FILE.read_text().split()[_RUNNABLE_FIELD].partition("/")[0])
     except (OSError, ValueError, IndexError):  # another system than Linux
@@ -47,7 +47,10 @@ class Patience:
         self._looked_seconds = clock()
 
     def is_over(self) -> bool:
-        """Whether it is over. To be asked at least every second or so: the crowd of this moment counts since then."""
+        """Return True once the patience is used up; time counts less while the machine is crowded.
+
+        Call it at least about every second: the crowd of this moment is taken for all the time since the last call.
+        """
         now = self._clock()
         self._left_seconds -= (now - self._looked_seconds) / self._crowd()
         self._looked_seconds = now

@@ -55,7 +55,7 @@ def first_error() -> Iterator[None]:
 
 
 class ChildProcess(Protocol):
-    """What is needed of a process that was started, as `trio.Process` has it."""
+    """Interface of a started process that is needed here, as `trio.Process` has it."""
 
     pid: int
 

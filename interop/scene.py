@@ -42,7 +42,7 @@ class Room(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Chat(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much is said, and how fast: `messages_per_second` for each speaker."""
+    """Amount and speed of a chat: `messages_per_second` for each speaker."""
 
     speakers: tuple[Word, ...]
     messages_each: Count
@@ -50,7 +50,7 @@ class Chat(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Changes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How often the reporter changes the object."""
+    """Number of changes of the object by its reporter."""
 
     updates: Count
 
@@ -78,7 +78,7 @@ class Scene(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def reporter(self) -> Person:
-        """Who owns the room."""
+        """Owner of the room."""
         return next(person for person in self.person if person.name == self.room.reporter)
 
     @property

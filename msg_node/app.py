@@ -93,7 +93,7 @@ logger = logging.getLogger("msg_node")
 
 
 class ProgramParts(NamedTuple):
-    """What a program around a node brings.
+    """Services of the program around a node.
 
     Attributes:
         renew: Renews published documents that are due; None: they are only watched.

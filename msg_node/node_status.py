@@ -147,7 +147,7 @@ def node_metrics(node: Node) -> bytes:
 
 
 def node_figures(node: Node) -> NodeFigures:
-    """What the other nodes of the domain know of this one; made once a second."""
+    """Collect the figures that this node shares with the others of its domain; called once a second."""
     counters, live = _counts(node), node.bus.runtimes.live_sessions
     return NodeFigures(
         uptime_seconds=round(time.time() - node.started_at),

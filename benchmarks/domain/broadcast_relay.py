@@ -19,7 +19,7 @@ _READ_BYTES: Final = 65_536
 
 
 class BroadcastRelay:
-    """Who is connected."""
+    """Relay that sends each message of a client to all other clients."""
 
     def __init__(self) -> None:
         self._clients: set[WebSocketConnection] = set()

@@ -40,7 +40,7 @@ class DomainVariant(Variant):
 
     @abstractmethod
     def url_of(self, ready: dict[str, object]) -> str:
-        """Where clients connect; `ready` is what the process says about itself."""
+        """URL for clients; `ready` has the facts that the process printed."""
 
     async def settle(self) -> None:
         """Do what has to be done once the process runs."""
@@ -174,7 +174,7 @@ class OneNode(DomainVariant):
         self.session_kib = round((resident_kib(pid) - before) / self._sessions, 1)
 
     async def missing_sessions(self) -> int:
-        """How many of the crowd were lost meanwhile."""
+        """Count the sessions of the crowd that were lost meanwhile."""
         if self._crowd is None:
             return 0
         return self._sessions - int((await self._crowd.do("report"))["members"])

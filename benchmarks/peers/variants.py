@@ -181,7 +181,7 @@ class PeerVariant(Variant):
         return self._pairs[width]
 
     def urls(self) -> tuple[str, str]:
-        """Where clients of the first and of the second domain connect."""
+        """URLs for clients of the first and of the second domain."""
         (one, first), (other, second) = self._places
         return f"{self.scheme}://{one}:{first}/ws", f"{self.scheme}://{other}:{second}/ws"
 

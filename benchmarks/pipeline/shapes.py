@@ -93,7 +93,7 @@ class Shape:
     spools: Mapping[str, str] = field(default_factory=dict)
 
     def engines(self, *, is_alone: bool = False) -> tuple[str, ...]:
-        """Who can do it, in the order of measuring; `is_alone`: Spark only."""
+        """Engines that can compute this shape, in the order of measuring; `is_alone`: Spark only."""
         has_other = not is_alone and (self.duckdb or self.duckdb_on_files)
         return ("duckdb", "spark") if has_other else ("spark",)
 

@@ -42,7 +42,7 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to make. `messages` is how many are sent; each domain has about as many records."""
+    """Size of the traffic to make. `messages` are sent; each domain has about as many records."""
 
     messages: int
     domains: int = 200
@@ -55,7 +55,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Planted:
-    """What was made: faults by class, messages sent, and each domain's clock."""
+    """Contents of the traffic: faults by class, messages sent, and each domain's clock."""
 
     cases: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_FAULT_SHARES, 0))
     sent: int = 0

@@ -109,7 +109,7 @@ class Year:
         return (START + timedelta(days=FIRST_DAY + self.day)).strftime("%Y-%m-%d")
 
     def begin_us(self) -> int:
-        """When the next day begins."""
+        """Begin of the next day, in µs since the Unix epoch."""
         return START_US + (FIRST_DAY + self.day) * DAY_US
 
     def records(self, messages: int) -> tuple[pa.Table, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -177,7 +177,7 @@ def _plain(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
 
 
 def commands(lake: Lake, folder: Path, name: str) -> dict[str, Callable[[], object]]:
-    """What runs in a night, in order; then what people ask. `name` is the newest day."""
+    """Jobs of one night, in order, then queries of users. `name` is the newest day."""
     empty = folder / "spool"
     empty.mkdir(exist_ok=True)
     files = LakeFiles(lake.folder)

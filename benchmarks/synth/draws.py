@@ -55,7 +55,7 @@ class Draws:
 
 
 def messages_per_slot(options: SynthOptions) -> Indexes:
-    """How many messages each slot of ten minutes brings: quiet nights, less at weekends."""
+    """Draw the number of messages in each slot of ten minutes: quiet nights, less at weekends."""
     slots = options.days * 144
     hours = np.arange(slots) / 6
     load = 1 + 0.75 * np.sin(2 * np.pi * (hours % 24 - 8.5) / 24)

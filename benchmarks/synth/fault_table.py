@@ -89,12 +89,12 @@ class FaultRow:
 
     @property
     def found(self) -> int:
-        """How many of those that were planted."""
+        """Number of planted faults that were reported."""
         return len(self.planted & self.reported)
 
     @property
     def false(self) -> int:
-        """How many that nobody planted."""
+        """Number of reported faults that were not planted."""
         return len(self.reported - self.planted)
 
     @property
@@ -240,7 +240,7 @@ def _clocks(truth: Truth, lake: LakeFiles) -> FaultRow:
 
 
 def read_truth(folder: Path) -> Truth:
-    """What `benchmarks.synth` wrote. Raises OSError, DecodeError."""
+    """Read the truth that `benchmarks.synth` wrote. Raises OSError, DecodeError."""
     truth = msgspec.json.decode((folder / TRUTH_NAME).read_bytes(), type=Truth)
     truth.case_list = [Case(**row) for row in pq.read_table(folder / CASES_NAME).to_pylist()]
     return truth

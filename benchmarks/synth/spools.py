@@ -201,5 +201,5 @@ class NodeSpool:
         return segment
 
     def encoding(self, name: SegmentName) -> Encoding:
-        """How segments of this kind and run are written."""
+        """Encoding of segments of this kind and run."""
         return encoding_of(name, has_blocks=self._has_blocks, hashed=self._hash)

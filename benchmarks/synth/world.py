@@ -32,7 +32,7 @@ _SCHEMES: Final = ("hyperty",) * 14 + ("comm",) * 4 + ("connection", "context")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SynthOptions:
-    """What traffic to make.
+    """Options of the traffic to make.
 
     `rows` is about how many message records all nodes write together; `segments` is how many each node seals.
     """

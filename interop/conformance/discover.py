@@ -20,7 +20,7 @@ from protofly.errors import Code, TransportError
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Discovery:
-    """What was found out. `missing` says for each dialect that was asked for and is not spoken, why."""
+    """Dialects that a node offers. `missing` gives the reason for each one that was asked for and is not spoken."""
 
     node: Node
     offered: tuple[Dialect, ...]

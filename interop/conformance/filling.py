@@ -40,7 +40,7 @@ def fill(value: Json, names: Mapping[str, str]) -> Json:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Manner:
-    """How strictly, and in which dialect, a node is expected to answer."""
+    """Profile and dialect by which the answers of a node are expected."""
 
     dialect: Dialect
     profile: Profile

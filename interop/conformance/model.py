@@ -29,7 +29,7 @@ from interop.conformance.matching import Keep, OneOf, Placeholder, Text
 
 
 class Dialect(Enum):
-    """How runtimes talk to the node. Source: message specification, sections 5.1 to 5.3."""
+    """Protocol between runtimes and the node. Source: message specification, sections 5.1 to 5.3."""
 
     A = "a"
     SOCKETIO = "socketio"
@@ -55,7 +55,7 @@ FRAMES: Final = frozenset({Dialect.A, Dialect.B, Dialect.C})
 
 
 class Profile(Enum):
-    """Which rules are demanded."""
+    """Set of rules that a node is tested against."""
 
     STRICT = "strict"
     """The message specification."""
@@ -306,7 +306,7 @@ Steps = CaseStep | Sequence[CaseStep]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Where a case can be played: in which profiles; `reference`: in all, since the reference nodes agree on it."""
+    """Dialects, profiles and needs of a case; `reference`: in all profiles, since the reference nodes agree on it."""
 
     dialects: frozenset[Dialect] = ALL
     reference: bool = False

@@ -22,7 +22,7 @@ class NoAnswerError(Exception):
 
 
 class CaseVerdict(Enum):
-    """How a run ended."""
+    """Result of a run of a case."""
 
     PASSED = "passed"
     FAILED = "failed"

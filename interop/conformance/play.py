@@ -286,7 +286,7 @@ def _is_notice(message: Json) -> bool:
 
 
 def not_applicable(case: Case, dialect: Dialect, manner: Manner, node: Node) -> str:
-    """Why a case cannot be played here; empty when it can."""
+    """Reason why a case cannot be played in this dialect and profile at this node; "" if it can."""
     if dialect not in case.dialects:
         return "not a case of this dialect"
     if manner.profile not in case.profiles:

@@ -32,7 +32,7 @@ class Report:
         return tuple(outcome for outcome in self.outcomes if outcome.is_finding)
 
     def count(self, verdict: CaseVerdict) -> int:
-        """How many runs ended so."""
+        """Count the runs with this result."""
         return sum(outcome.verdict is verdict for outcome in self.outcomes)
 
 

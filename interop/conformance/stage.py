@@ -55,7 +55,7 @@ class Participant:
 
 @dataclass(slots=True)
 class Transcript:
-    """What was said, in order; the beginning of each text, and the last lines of all."""
+    """Messages of a run, in order: the beginning of each text, and only the last lines of all."""
 
     lines: list[str] = field(default_factory=list)
 

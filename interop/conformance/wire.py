@@ -63,7 +63,7 @@ class WireFaultError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where a node listens. `prefix` stands before the paths of the dialects."""
+    """Address of a node. `prefix` stands before the paths of the dialects."""
 
     host: str
     port: int
@@ -289,7 +289,7 @@ async def _hold(
 
 
 def parsed(text: str) -> Json:
-    """What the node wrote, as a value.
+    """Parse a text of the node as strict JSON.
 
     Raises:
         WireFaultError: it is no JSON, or has duplicate members.

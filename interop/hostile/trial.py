@@ -17,7 +17,7 @@ from protofly.errors import SettingsError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What came of it.
+    """Result of a trial of a hostile domain.
 
     Attributes:
         done: How often each misdeed was done.

@@ -42,7 +42,7 @@ class Published:
 
 
 class Notes:
-    """What all runtimes of a scene saw, on one clock. `now` is seconds since the scene began."""
+    """Observations of all runtimes of a scene, on one clock. `now` is seconds since the scene began."""
 
     def __init__(self) -> None:
         self.seen = Seen()
@@ -77,7 +77,7 @@ class Notes:
         self.moved.unpark_all()
 
     def history(self) -> list[Operation]:
-        """What runtimes did with what they share: a published event is a step for each runtime that ever subscribed.
+        """Build the history of shared objects: a published event is one step for each runtime that ever subscribed.
 
         So is the release of an address, for the subscriptions of its owner below it.
         """

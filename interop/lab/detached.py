@@ -37,7 +37,7 @@ KILL_SECONDS = 10.0
 
 
 class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What identifies one process. `started_ticks` counts since the boot that `boot_id` names."""
+    """Identity of one process. `started_ticks` counts since the boot that `boot_id` names."""
 
     pid: int
     started_ticks: int
@@ -62,7 +62,7 @@ class DetachedProcess:
             return mark.pid if descriptor is not None and mark is not None else 0
 
     def ready_facts(self) -> dict[str, object] | None:
-        """What it printed after the word `ready`; None before that."""
+        """Facts that it printed after the word `ready`; None before that."""
         with suppress(OSError, msgspec.DecodeError):
             for line in self._output.read_text().splitlines(keepends=True):
                 if line.startswith("ready ") and line.endswith("\n"):

@@ -225,7 +225,7 @@ class KeptLab:
         )
 
     def access_point(self, domain: str, number: int = 0) -> AccessPoint:
-        """Where runtime `number` of a domain connects, from 0: they go to its nodes in turn."""
+        """Access point of runtime `number` of a domain, from 0: runtimes are spread over its nodes in turn."""
         places = self._folders.places[domain]
         url = f"wss://{HOST}:{places[number % len(places)].ports.listen}/ws"
         return AccessPoint(url=url, ssl_context=self._authority.client_context())

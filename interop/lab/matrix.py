@@ -30,7 +30,7 @@ CELL_SECONDS: Final = 300.0
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """How one cell went. `verdict` is `kept`, `broken`, `failed` (it could not run) or `impossible`.
+    """Result of one cell. `verdict` is `kept`, `broken`, `failed` (it could not run) or `impossible`.
 
     `promises` has the state of each promise, `why` what speaks against it, or the problem.
     """
@@ -59,7 +59,7 @@ class MatrixReport:
     seconds: float
 
     def count(self, verdict: str) -> int:
-        """How many cells went like this."""
+        """Count the cells with this verdict."""
         return sum(one.verdict == verdict for one in self.results)
 
     @property

@@ -48,7 +48,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How a recording went here.
+    """Result of replaying a recording.
 
     Attributes:
         node: That recorded it.
@@ -310,5 +310,5 @@ def _percentiles(samples: Sequence[float]) -> tuple[float, ...]:
 
 
 def domains_needed(conversation: Conversation) -> int:
-    """How many domains a laboratory for a recording has at least. Raises SettingsError: none has so many."""
+    """Least number of domains of a laboratory for a recording. Raises SettingsError: more than any laboratory has."""
     return max(2, len(make_script(conversation, most_domains=len(DOMAINS)).domains))

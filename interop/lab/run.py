@@ -61,7 +61,7 @@ class PlayedWorld(Protocol):
     hostile: list[HostileDomain]
 
     def clients_of(self, domain: str) -> NewClient:
-        """How the runtimes of a domain connect."""
+        """Factory of clients for the runtimes of a domain."""
 
     async def introduce(self, addresses: Sequence[str]) -> None:
         """Wait until nodes that have to know of addresses before they are written to know these."""
@@ -73,7 +73,7 @@ class PlayedWorld(Protocol):
         """
 
     async def running(self, domain: str) -> dict[str, str]:
-        """Which module the node of a domain runs for which other domain, by its digest, "" for none."""
+        """Digests of the modules that the node of a domain runs, by foreign domain; "" for none."""
 
     async def hops(self, domain: str) -> dict[str, list[tuple[str, float]]]:
         """For each message that the node of a domain traced lately, its places and their times in monotonic seconds."""

@@ -38,7 +38,7 @@ class UnusableLineError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What one word does.
+    """One command of the shell.
 
     Attributes:
         usage: Its words.

@@ -39,7 +39,7 @@ _DRIFT_STEP_SECONDS: Final = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldPlan:
-    """Where a scene runs, and how its nodes are run: module and arguments."""
+    """Folder of a scene, and the command that runs a node: module and arguments."""
 
     folder: Path
     serve: tuple[str, ...] = ("trapezoid", "serve")
@@ -76,7 +76,7 @@ class World:
         }
 
     def clients_of(self, domain: str) -> NewClient:
-        """How the runtimes of a domain connect."""
+        """Factory of clients for the runtimes of a domain."""
         return self._clients[domain]
 
     async def introduce(self, addresses: Sequence[str]) -> None:
@@ -112,7 +112,7 @@ class World:
                     nursery.start_soon(node.stop)
 
     async def running(self, domain: str) -> dict[str, str]:
-        """Which module each node of a domain runs for which other domain, by its digest; nothing while one is down."""
+        """Digests of the modules that the living nodes of a domain run, by foreign domain; "" for none."""
         found = {}
         for node in self.nodes[domain]:
             status = await _status(node)
@@ -195,7 +195,7 @@ async def _set_clocks(members: Members, fault: Fault) -> None:
 
 
 async def clock_course(fault: Fault) -> AsyncIterator[float]:
-    """How far a clock is ahead from now on; ends when the fault does."""
+    """Yield how many seconds a clock is to be ahead, until the fault ends."""
     if fault.does == "clock-step":
         yield fault.clock_seconds
         await trio.sleep(fault.lasts)

@@ -19,7 +19,7 @@ TEXT_BYTES: Final = 120
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteFault:
-    """How a site answers in place of its documents.
+    """Faulty answer of a site in place of its documents.
 
     `body_bytes` more than the body has: the body goes on with zeros. `pause_seconds`: between single bytes of the body.
     """

@@ -62,7 +62,7 @@ class PartnerReport:
         return tuple(one for one in self.outcomes if one.is_finding)
 
     def count(self, verdict: CaseVerdict) -> int:
-        """How many cases ended so."""
+        """Count the cases with this result."""
         return sum(one.verdict is verdict for one in self.outcomes)
 
 

@@ -25,7 +25,7 @@ def _access(node: NodeUnderTest) -> AccessPoint:
 
 
 async def opens_session(node: NodeUnderTest, runtime: str) -> bool:
-    """Whether the node gives a runtime a session that shows nothing but its address.
+    """Try to open a session that proves nothing but its address; returns True if the node permits it.
 
     Raises:
         NoAnswerError: It is not even answered.

@@ -43,7 +43,7 @@ Message = dict[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handshake:
-    """How the partner's side of a handshake differs from an honest one. Texts may hold names in braces.
+    """Deviations of the partner's side of a handshake from an honest one. Texts may hold names in braces.
 
     Attributes:
         claims: Claims that are replaced; None as a value leaves one out.
@@ -77,7 +77,7 @@ class Names(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a case is played: the name server, and the limit of cases at a time, of which its task holds one."""
+    """Name server for a case, and the limit of cases at a time, of which its task holds one."""
 
     names: Names
     limit: trio.CapacityLimiter

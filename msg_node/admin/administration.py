@@ -61,7 +61,7 @@ _DETAIL_CHARS: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who asks, proved by the way in: a user of this machine, a runtime, or the holder of a token.
+    """Author of an administrative request, proved by its way in: a user of this machine, a runtime, a token.
 
     `credential` is what proved it, the same on each way in and at each address. `machine` is where it means somebody,
     "" for a credential that is the same everywhere.
@@ -74,7 +74,7 @@ class Actor:
 
     @property
     def author(self) -> Author:
-        """Whom proposals name."""
+        """The actor, as proposals name it."""
         return Author(f"{self.name} by {self.way}", self.credential, self.machine)
 
 

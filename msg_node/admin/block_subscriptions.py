@@ -65,7 +65,7 @@ class Subscription:
 
     @property
     def by(self) -> str:
-        """Who has blocked what it blocks."""
+        """Name under which the blocks of this list are recorded."""
         return f"{_BY}{self.settings.author}"
 
     def status(self, now: float) -> dict[str, object]:

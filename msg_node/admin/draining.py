@@ -50,7 +50,7 @@ REPLIES_SHARE: Final = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """What a node lost when it stopped.
+    """Counts of messages and rows that were lost when the node stopped.
 
     Attributes:
         unsent: For other domains, by domain.

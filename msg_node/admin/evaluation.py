@@ -21,7 +21,7 @@ def facts_at(
     now: float,
     recipients: Recipients | None = None,
 ) -> Facts:
-    """What a gate would be shown of a message; `roles` are what it is shown of the session that sends it."""
+    """Collect the facts that a gate at `hook` is given about a message; `roles` are those of the sending session."""
     from_domain, to_domain = domain_of(message.from_), domain_of(message.to)
     links: Mapping[Hook, str] = {"peer": to_domain, "out": to_domain, "in": from_domain, "local": ""}
     return Facts(

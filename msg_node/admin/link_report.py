@@ -26,7 +26,7 @@ def link_problem(link: DomainLink) -> str:
 
 
 def failure_of(links: Iterable[DomainLink], domain: str) -> str:
-    """What fails with a domain, and what to do about it; "" if nothing is known."""
+    """Describe what fails with a domain, and the remedy; "" if nothing is known."""
     for link in links:
         if link.domain == domain:
             return link_problem(link) or f"its stub is {link.stub.state}: {cleaned(link.machine.detail)}".rstrip(": ")

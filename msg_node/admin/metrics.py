@@ -41,7 +41,7 @@ _Ends = dict[tuple[str, str], str]
 
 
 class Gauge(Enum):
-    """What is so now: a value, or one for each value of a label.
+    """Metrics with a current value: one, or one for each value of a label.
 
     Attributes:
         metric: Its name, without that of the program.
@@ -106,7 +106,7 @@ class OfNodes(Enum):
 
 
 class DomainTotal(Enum):
-    """What has come together with one foreign domain since the node started.
+    """Totals per foreign domain since the node started.
 
     Attributes:
         metric: Its name, without that of the program and the `_total` of the format.

@@ -136,7 +136,7 @@ async def find_denials(node: Administered, arguments: Mapping[str, Value]) -> Pa
 
 
 def alarm_detail(node: Administered, alarm: Alarm, subject: str) -> str:
-    """What fails now, and what to do about it, of an alarm about a partner's link or stub; "" for the others."""
+    """Describe the failure behind an alarm about a partner's link or stub, and the remedy; "" for other alarms."""
     return failure_of(node.federation.links, subject) if alarm in (Alarm.PARTNER, Alarm.STUB) else ""
 
 
@@ -213,7 +213,7 @@ def _hook(node: Administered, wanted: str, from_domain: str, to_domain: str) -> 
 
 
 async def check(node: Administered, arguments: Mapping[str, Value]) -> dict[str, object]:
-    """What a first contact with a domain meets.
+    """Test the first contact with a domain, step by step; returns the findings.
 
     Raises:
         PeerError: RATE; NO_SUCH_SERVICE where nobody can check.

@@ -53,7 +53,7 @@ class Policies:
 
     @property
     def place(self) -> str:
-        """Where they come from, for people."""
+        """Origin of the policies in force, for people."""
         return f"bundle {self.active.bundle}" if self.active.bundle else "the files of the settings"
 
 

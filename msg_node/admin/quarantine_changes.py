@@ -31,7 +31,7 @@ _HOOKS: Final[Mapping[str, Hook]] = {"out": "out", "in": "in", "local": "local"}
 
 
 async def messages(node: Administered, arguments: Arguments) -> Page:
-    """What is kept, without bodies: folder by folder, the oldest first."""
+    """List the quarantined messages, without bodies: folder by folder, the oldest first."""
     data_dir = node.settings().node.data_dir
     return page_of(await trio.to_thread.run_sync(lambda: [_row(one) for one in kept_messages(data_dir)]), arguments)
 

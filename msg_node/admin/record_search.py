@@ -24,7 +24,7 @@ SEARCHED_ROWS: Final = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenialQuery:
-    """Which denials are wanted; "" and None: any. Times are seconds since the Unix epoch."""
+    """Conditions on a denial; "" and None match any. Times are seconds since the Unix epoch."""
 
     since: float = 0.0
     until: float | None = None

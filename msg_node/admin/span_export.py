@@ -59,7 +59,7 @@ _IDS: Final = ("traceId", "spanId", "parentSpanId")
 
 @dataclass(frozen=True, slots=True)
 class SpanTarget:
-    """Where spans go, and how many.
+    """Destination of spans, and the share of messages that is traced.
 
     Attributes:
         share: Of messages between domains, 0.0 to 1.0.

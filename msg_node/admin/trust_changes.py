@@ -91,7 +91,7 @@ def _take_up(node: Administered, domain: str, module: str) -> None:
 
 
 def trust_facts(state: TrustState | None, level: str = "") -> dict[str, object]:
-    """What operators see of the stored trust in a domain; `level` is that of what is not there, or cannot be read."""
+    """Row about the stored trust in a domain; `level` is shown if nothing is stored, or it cannot be read."""
     if state is None:
         return {"level": level or _NOTHING, "root": 0, "serial": 0, "fingerprint": "", "held": ""}
     return {

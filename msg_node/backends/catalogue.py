@@ -57,7 +57,7 @@ class _Kept:
 
 @dataclass(frozen=True, slots=True)
 class OwnCatalogue:
-    """Where entries of our own domains are.
+    """Sources of the catalogue entries of our own domains.
 
     Attributes:
         domains: Domains whose catalogue is ours.

@@ -112,7 +112,7 @@ class GlobalRegistry:
             raise exc.error from exc
 
     def changed(self, guids: Iterable[str] | None) -> None:
-        """What is stored of some GUIDs has changed, or may have of all (None): what is in memory counts no longer."""
+        """Drop the results in memory for some GUIDs, or for all (None), because their records may have changed."""
         self._changes += 1
         if guids is None:
             self._proved.clear()

@@ -66,7 +66,7 @@ class SourceReader(Generic[_Made]):
         self._made: OrderedDict[tuple[str, str, str], tuple[dict[str, object], _Made | PeerError]] = OrderedDict()
 
     async def __call__(self, question: CatalogueQuestion) -> _Made:
-        """What the source means.
+        """Read a source package or source, and convert it to its result.
 
         Raises:
             HostError: What the catalogue did wrong; NOT_REGISTERED; the code of the kind for one that is not used.

@@ -214,7 +214,7 @@ class LinkPlaces:
         self.want(domain)
 
     def released(self, domain: str, number: int) -> None:
-        """What waits for a mark, or for an answer, may go, unless it waits for another one as well.
+        """Let go what waited for a mark or an answer, unless it waits for another one as well.
 
         Marks of other nodes that have waited go on behind it.
         """

@@ -72,7 +72,7 @@ class Directory(Protocol):
         """
 
     async def find(self, keys: Collection[str]) -> dict[str, Claim]:
-        """Who owns which of some addresses; those that nobody owns are missing. Raises HostError as `claim`."""
+        """Look up the owners of addresses; unowned ones are missing in the result. Raises HostError as `claim`."""
 
     async def release(self, keys: Collection[str]) -> None:
         """End those of our claims; those of others stay. Raises HostError as `claim`."""

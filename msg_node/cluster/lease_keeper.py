@@ -81,7 +81,7 @@ class LeaseKeeper:
         return LeaseState.LAPSED if self._lease is None else self._lease.state(now=lease_clock())
 
     def problem(self) -> str:
-        """Why the lease has not been renewed, "" when it has; also when it is over before the engine says anything."""
+        """Reason why the lease is not renewed, "" if it is; set when the lease has ended, however silent the engine."""
         if self._error or self._lease is None or self.state() is LeaseState.HELD:
             return self._error
         return f"{self._names.place} does not answer"

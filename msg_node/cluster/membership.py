@@ -49,17 +49,17 @@ class Membership:
         self._read_at = clock()
 
     def addresses(self) -> Mapping[str, str]:
-        """Where the bus of each other node listens, by its name."""
+        """Address of the bus of each other node, by its name."""
         return self._addresses
 
     def endpoints(self) -> list[str]:
-        """Where the other nodes that are alive are reached, as they say, by their names; none that is ours too."""
+        """Published URLs of the other living nodes, in the order of their names, each once and without our own."""
         ours = self._endpoints.get(self._node)
         alive = [url for name, url in sorted(self._endpoints.items()) if not self.is_dead(name)]
         return [url for url in dict.fromkeys(alive) if url not in (ours, "")]
 
     def figures(self) -> dict[str, NodeFigures]:
-        """What each node of the domain that is alive has said of itself last, ours included; none while we see none."""
+        """Latest figures of each living node of the domain, ours included; empty while the engine cannot be read."""
         if self._clock() - self._read_at > SILENT_SECONDS:
             return {}
         return {name: one for name, one in self._figures.items() if not self.is_dead(name)}

@@ -30,7 +30,7 @@ _LIST: Final = """SELECT name, epoch, is_held, extract(epoch FROM clock_timestam
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node says about itself to the others of its domain.
+    """Facts about a node that are written with its lease, for the others of its domain.
 
     Attributes:
         version: Of the program.

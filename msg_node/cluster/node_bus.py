@@ -17,7 +17,7 @@ from protofly.errors import Code
 
 
 class NodeBusUser(Protocol):
-    """What a bus calls: the node that it serves."""
+    """Callbacks of a bus into the node that it serves."""
 
     def met(self, node: str, *, is_new: bool) -> None:
         """Another node is connected. `is_new`: a process that knows nothing of what was sent to its name before."""

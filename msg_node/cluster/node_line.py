@@ -32,7 +32,7 @@ _LIFE = dt.timedelta(days=3650)  # of the process, in truth: nobody reads the da
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a node listens for others: a TCP endpoint, or a Unix socket by its `path`."""
+    """Address at which a node listens for others: a TCP endpoint, or a Unix socket by its `path`."""
 
     host: str = ""
     port: int = 0

@@ -31,7 +31,7 @@ _OTHER_KEYS: Final = (
 
 
 class SharedState(TrustState, frozen=True, kw_only=True):
-    """What a node remembers, as it stands in the engine; `decided_at` is when an operator decided on these keys."""
+    """Trust state of a domain, as the engine has it; `decided_at` is the time of an operator's decision."""
 
     decided_at: float = 0.0
 

@@ -47,7 +47,7 @@ READ_BYTES: Final = 256 << 10
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """Who this node is on the bus.
+    """Identity of this node on the bus.
 
     Attributes:
         domain: That it serves.
@@ -196,7 +196,7 @@ class SocketNodeBus:
                 partner.write()
 
     def statistics(self) -> dict[str, object]:
-        """What operators see: the state of every link, and who was refused."""
+        """State of every link, and counts of refused connections, for operators."""
         links = {
             name: {"up": one.link.is_up, "waiting": one.link.waiting, "problem": one.problem}
             for name, one in sorted(self._partners.items())

@@ -33,7 +33,7 @@ def new_token() -> str:
 
 
 def stored_credentials(store: Clients) -> list[Credential]:
-    """What opens the sessions of clients, before the node knows more of them. Blocks. Raises HostError."""
+    """Load the credentials of all clients, before the node accepts connections. Blocks. Raises HostError."""
     return [credential for one in store.load() for credential in one.credentials()]
 
 

@@ -18,7 +18,7 @@ _HASH_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class HashCost:
-    """What one hash costs: memory, and passes over it."""
+    """Cost of one hash: memory in KiB, and passes over it."""
 
     memory_kib: int
     passes: int

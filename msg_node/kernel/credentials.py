@@ -73,7 +73,7 @@ def digest_of(token: str) -> str:
 
 
 def shown_of(proven: Proven) -> frozenset[str]:
-    """What rules are shown of a session of our own domain: its roles and its class.
+    """Collect the roles and the class of a session of our own domain, for rules.
 
     A proof that names a subject at an issuer makes a user; any other proof is that of a client.
     """

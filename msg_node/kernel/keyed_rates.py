@@ -46,6 +46,6 @@ class KeyedRates:
         return bucket.take(0, now)
 
     def give_back(self, key: str) -> None:
-        """What happened last was right: it costs nothing."""
+        """Return what the last event of a key took from its rate; no effect for a key without a bucket."""
         if key in self._buckets:
             self._buckets[key].give_back(0)

@@ -9,7 +9,7 @@ from msg_node.kernel.certificates import PeerCertificate
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """What comes with a connection: the proofs that it offers, and where it is from.
+    """Proofs that a connection offers, and the network it comes from.
 
     Attributes:
         token: A bearer token, "" without one.

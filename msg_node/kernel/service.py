@@ -86,7 +86,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Durability(Enum):
-    """When replies leave that report earlier changes, which may be on their way to the disk.
+    """Condition for sending replies that report earlier changes, which may not be durable yet.
 
     NONE: at once; they report nothing that is stored.
     PREFERRED: when these changes are durable; at once while the disk refuses, so that reads go on.

@@ -105,7 +105,7 @@ class Session:
 
     @property
     def ends(self) -> float | None:
-        """When the proof of a live session ends unless it is renewed, None if it does not."""
+        """Unix seconds at which the proof or the lease of a live session ends, unless renewed; None: never."""
         return min((end for end in (self.proof.expires_at, self.lease_ends) if end is not None), default=None)
 
     def is_proof_over(self, now: float) -> bool:

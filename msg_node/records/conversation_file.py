@@ -63,7 +63,7 @@ def recordings_in(folder: Path) -> Iterator[Path]:
 
 
 def fresh_path(folder: Path, name: str, *, most: int) -> Path:
-    """Where a recording with a name goes.
+    """Choose the path of a new recording.
 
     Args:
         folder: Of the recordings.

@@ -67,7 +67,7 @@ class Crash:
 
 
 def last_crash(spool: Path, node: str) -> Crash | None:
-    """How the last run ended that kept this spool; None: in order, or nobody knows. Raises OSError."""
+    """Find the crash that ended the last run with this spool; None: it ended in order, or unknown. Raises OSError."""
     path = spool / LOCK_NAME
     try:
         word, _, boot = path.read_text(encoding="ascii", errors="replace").strip().partition(" ")

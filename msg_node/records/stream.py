@@ -42,7 +42,7 @@ class Stream:
 
     @property
     def idle_seconds(self) -> float:
-        """How long there has been no segment; 0 while there is one."""
+        """Seconds since the last segment was sealed; 0 while one is open."""
         return time.monotonic() - self._sealed_at if self.segment is None else 0.0
 
     @property

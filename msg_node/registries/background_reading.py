@@ -25,7 +25,7 @@ _READERS = 4
 
 
 class ReadingCounts(NamedTuple):
-    """Which counters say how reading went: read, not read (by code), not asked for."""
+    """Counters of background reading: read, not read (by code), not asked for."""
 
     read: Counted
     not_read: Counted
@@ -41,7 +41,7 @@ class _Known(Generic[_Entry]):
 
 
 class BackgroundReading(Generic[_Entry]):
-    """What catalogues have at some addresses, kept for a while and read again when it is asked for after that.
+    """Cache of catalogue entries by address; reads missing and outdated ones in the background when they are asked for.
 
     Args:
         noun: What is read, for people.
@@ -69,7 +69,7 @@ class BackgroundReading(Generic[_Entry]):
         self.on_read: Callable[[], None] = lambda: None
 
     def find(self, address: str, asked_by: str) -> _Entry | None:
-        """What is at an address, None while it is not here; has it read if it is not known, or not known any more."""
+        """Look up an entry; None while it is unknown. An unknown or outdated one is read in the background."""
         known = self._known.get(address)
         if known is None or time.monotonic() >= known.until:
             self._want(address, asked_by)

@@ -90,7 +90,7 @@ class GuidStore:
             return _load(database, guid)
 
     def all(self) -> list[tuple[str, Kept]]:
-        """What is stored of each GUID. Raises HostError: STORAGE."""
+        """Read the stored records of all GUIDs, in their order. Raises HostError: STORAGE."""
         rows = self._file.rows("SELECT guid, jwt, last_update_us, digest, revoked, seen_at FROM guid ORDER BY guid")
         return [(str(guid), _kept(row)) for guid, *row in rows]
 

@@ -112,7 +112,7 @@ def load_settings(path: Path, *, environment: Mapping[str, str] = os.environ) ->
 
 
 def data_dir_of(path: Path, *, environment: Mapping[str, str] = os.environ) -> tuple[Path, str]:
-    """Where the node of a settings file has its data, even if something else in the file is wrong; and what is.
+    """Read the data folder from a settings file, even if the rest is wrong; also returns that problem, or "".
 
     Who edits the settings of a running node still reaches it.
 
@@ -130,7 +130,7 @@ def data_dir_of(path: Path, *, environment: Mapping[str, str] = os.environ) -> t
 
 
 def places_of_settings(path: Path, *, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Where each setting that is given stands: the line of a file, or the name of a variable. Others have defaults.
+    """Find the place of each given setting: the line of a file, or the name of a variable. Defaults are left out.
 
     Raises:
         SettingsError: A file cannot be read, or what is given contradicts itself.

@@ -72,7 +72,7 @@ def _certificate_problems(certificate: CertificateSettings, *, has_authorities: 
 
 
 def build_credentials(settings: Settings) -> Credentials:
-    """Whom the settings accept, with the keys of issuers as their files say now.
+    """Build the accepted credentials from the settings, with the keys of issuers as their files are now.
 
     Raises:
         SettingsError: A key file cannot be used.

@@ -77,7 +77,7 @@ def _host(text: str) -> tuple[str, int]:
 
 
 def engine_options(settings: Settings) -> EngineOptions | None:
-    """How to reach the engine, None for a node that keeps its state itself.
+    """Build the options for connecting to the engine; None for a node that keeps its state itself.
 
     Raises:
         SettingsError: The file with the password cannot be read, or is open to others.

@@ -81,7 +81,7 @@ class PartnerInbox:
             known.keys = keys
 
     def routes(self) -> list[Route]:
-        """Where files are taken."""
+        """Routes that accept files of partners."""
         return [Route(f"{PATH}/{{author}}", self.take, methods=["POST"])]
 
     def status(self) -> list[dict[str, object]]:

@@ -238,7 +238,7 @@ class LiveSigner:
         return [key.key_id for key in self._keys]
 
     def draft(self, *, now: float) -> Live:
-        """What a document says that is made `now`, Unix seconds; its serial is still missing. Raises SettingsError."""
+        """Make the content of a document issued at `now` (Unix seconds), with serial 0. Raises SettingsError."""
         publication, options = self._folder.load(), self.options
         return Live(
             spec="rmn-live/1",

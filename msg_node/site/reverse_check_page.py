@@ -46,7 +46,7 @@ class ReverseCheckPage:
         self._rates = KeyedRates(per_second=PER_SECOND, burst_seconds=BURST_SECONDS, most=_ADDRESSES_REMEMBERED)
 
     def routes(self) -> list[Route]:
-        """Where it is served."""
+        """Routes of the reverse check."""
         return [Route(PATH, self._challenge, methods=["GET"]), Route(PATH, self._judge, methods=["POST"])]
 
     async def _challenge(self, _request: Request) -> Response:

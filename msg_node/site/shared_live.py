@@ -19,7 +19,7 @@ from protofly.documents import ALTERNATES, PINS, Endpoint, Live
 
 
 class LiveOfDomain(Protocol):
-    """What nodes share of their `live` document. Blocking; every method raises EngineError."""
+    """Shared `live` document of the nodes of a domain. Blocking; every method raises EngineError."""
 
     def nodes(self) -> list[Published]:
         """The part that each node that holds its name adds, in the order of the names."""

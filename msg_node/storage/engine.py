@@ -146,7 +146,7 @@ class Engine:
             connection.close()
 
     def durability(self) -> str:
-        """What an acknowledged change survives, by the settings of the engine, in words. Raises EngineError."""
+        """Describe the failures that an acknowledged change survives, by the engine's settings. Raises EngineError."""
         with self.connected() as connection:
             row = connection.execute(
                 "SELECT current_setting('server_version'), current_setting('synchronous_commit'),"

@@ -29,7 +29,7 @@ _SELF: Final = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_b
 
 
 def patience_seconds(rows: int) -> float:
-    """How long the engine may be silent over a batch of so many rows."""
+    """Seconds that the engine may be silent over a batch of so many rows."""
     return ANSWER_SECONDS + rows / ROWS_A_SECOND
 
 

@@ -11,7 +11,7 @@ Tls = Literal["verify-full", "verify-ca", "off"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
-    """Where the engine is, and as whom to speak with it.
+    """Address of the engine, and the account to use.
 
     Attributes:
         hosts: Names, addresses or folders of a Unix socket, each with a port; the first one that accepts writes serves.

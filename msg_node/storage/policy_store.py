@@ -38,7 +38,7 @@ _SYNTAX: Final[Mapping[str, Syntax]] = {".toml": "toml", ".json": "json"}
 
 
 class BundleFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a bundle besides its files.
+    """Facts about a bundle besides its files.
 
     Attributes:
         digest: SHA-256 of its files.
@@ -68,7 +68,7 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Activation(msgspec.Struct, frozen=True, kw_only=True):
-    """Who put a bundle in force and when; "" stands for the files of the settings."""
+    """One activation of a bundle: its digest, by whom and when; "" stands for the files of the settings."""
 
     bundle: str
     by: str
@@ -76,7 +76,7 @@ class Activation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ActivePolicies(msgspec.Struct, frozen=True):
-    """What is in force, and what was before it: the newest last. Empty: the files of the settings, since ever."""
+    """Activations of bundles, the one in force last. Empty: the files of the settings have always been in force."""
 
     activations: tuple[Activation, ...] = ()
 
@@ -87,7 +87,7 @@ class ActivePolicies(msgspec.Struct, frozen=True):
 
     @property
     def before(self) -> str | None:
-        """What a roll-back puts in force; None when there is nothing to return to."""
+        """Bundle that a roll-back puts in force; None when there is nothing to return to."""
         return self.activations[-2].bundle if len(self.activations) > 1 else None
 
     def with_newest(self, activation: Activation) -> ActivePolicies:

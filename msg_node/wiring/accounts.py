@@ -93,7 +93,7 @@ def clients_of(data_dir: Path, records: DomainRecords | None) -> Clients:
 
 
 def guids_of(data_dir: Path, records: DomainRecords | None) -> Guids:
-    """What is known of GUIDs. Raises HostError."""
+    """Open the store of GUIDs: a file of the node, or the records of the domain. Raises HostError."""
     return GuidStore(data_dir / _GUIDS_FILE) if records is None else EngineGuids(records)
 
 

@@ -54,7 +54,7 @@ from protofly.limits import BACKEND_ANSWER_BYTES, DESCRIPTOR_BYTES
 
 
 class LoadedBackends(NamedTuple):
-    """What the settings say about systems elsewhere: everything that can fail.
+    """Clients of external systems in the settings; loading them is all that can fail.
 
     Attributes:
         registry: The way to the domain registry, None where the settings name none; the same for the others.

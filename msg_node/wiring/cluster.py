@@ -42,7 +42,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class ReachedNode:
-    """What other nodes of a domain learn about one of them from its settings.
+    """Facts about this node that others of its domain learn from its settings.
 
     Attributes:
         facts: Those that are written with its lease.
@@ -119,7 +119,7 @@ class HeldName:
         return EngineLive(domain, Names(Engine(self.options)), documents)
 
     def trust(self, store: TrustStore) -> SharedTrust:
-        """What shares trust marks with the other nodes; it follows what they announce."""
+        """Make the service that shares trust marks with the other nodes; it follows their announcements."""
         from msg_node.cluster.shared_trust import SharedTrust
         from msg_node.storage.engine import Engine
         from msg_node.storage.engine_documents import TRUST, EngineDocuments
@@ -220,7 +220,7 @@ def instance_of(data_dir: Path) -> str:
 
 
 def node_facts(settings: Settings, *, policy: str) -> NodeFacts:
-    """What this node says about itself to the others; `policy` is the revision of its policies."""
+    """Collect the facts about this node for the others; `policy` is the revision of its policies."""
     from msg_node.cluster.names import NodeFacts
 
     return NodeFacts(

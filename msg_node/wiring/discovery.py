@@ -26,7 +26,7 @@ _RESOLVERS: Final = Path("/etc/resolv.conf")
 
 
 class LoadedWays(NamedTuple):
-    """What was read for other settings: name servers, and authorities that vouch for other domains.
+    """Name servers and certificate authorities, read for changed settings.
 
     Attributes:
         names: Asks the name servers.

@@ -367,7 +367,7 @@ def _life(chosen: TokenSettings) -> TokenLife:
 
 
 def registry_client(settings: GlobalRegistrySettings) -> GlobalRegistryRest:
-    """What asks the global registry of the settings. Raises SettingsError."""
+    """Make the client of the global registry in the settings. Raises SettingsError."""
     http = BackendHttp(settings.url, BackendTls("global_registry", settings), max_bytes=ANSWER_BYTES)
     return GlobalRegistryRest(http, read_seconds=settings.attempt_seconds, write_seconds=settings.write_seconds)
 

@@ -268,7 +268,7 @@ class ClusterNode:
         return self.membership.unreachable(self.parts.questions.bus.connected)
 
     def quota_sources(self) -> QuotaSources:
-        """Where this node learns what others have reserved."""
+        """Make the sources from which this node learns the reservations of others."""
 
         def keep(kept: Callable[[], None], broken: Callable[[HostError], None]) -> None:
             try:
@@ -309,7 +309,7 @@ class JoinedNode:
     links: ClusterLinks
 
     def statistics(self) -> dict[str, object]:
-        """What operators see: the links to the other nodes, and which node has the link to which other domain."""
+        """State of the links to the other nodes, and the node that has the link to each other domain; for operators."""
         return {**self.bus.statistics(), "domains": self.node.parts.places.known()}
 
     def figures(self) -> dict[str, NodeFigures]:

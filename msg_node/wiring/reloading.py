@@ -64,7 +64,7 @@ ReadSettings = Callable[[], Settings]
 
 
 class Loaded(NamedTuple):
-    """What was read for changed settings: everything that can fail, and what differs."""
+    """Changes of the settings, and the parts read for them; reading those is all that can fail."""
 
     changes: list[SettingChange]
     policies: Policies

@@ -28,7 +28,7 @@ _MISSING: Final = (0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class LoadedTls:
-    """What was read from the files of the settings: contexts for new connections, and what they are bound to."""
+    """TLS contexts for new connections from the files of the settings, and bindings of their certificates."""
 
     listener: ssl.SSLContext | None
     site: ssl.SSLContext | None

@@ -68,7 +68,7 @@ class LocalGate:
         return objects is not None and bool(objects.about(message))
 
     def narrow(self, message: Message, roles: frozenset[str], *, is_from_abroad: bool) -> Refusal | None:
-        """What the policies of objects here say about a message that the gates of another node let pass.
+        """Apply the policies of objects here to a message that the gates of another node let pass; None lets it pass.
 
         Args:
             message: As it came from there.

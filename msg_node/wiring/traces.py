@@ -29,7 +29,7 @@ def build_span_export(settings: Settings) -> SpanExport | None:
 
 
 def span_target(traces: TracesSettings) -> SpanTarget:
-    """Where spans go by the settings.
+    """Build the destination of spans from the settings.
 
     Raises:
         SettingsError: The file of the token cannot be used, or the library is not installed.

@@ -132,7 +132,7 @@ class Segment:
 
     @property
     def name(self) -> SegmentName | None:
-        """Name of the segment: from its manifest, or if that is unreadable from the file name; None if that is invalid."""
+        """Name of the segment: from its manifest, or if that is unreadable from the file name; None if invalid."""
         if self.manifest is not None:
             return SegmentName(self.manifest.kind, self.manifest.node, self.manifest.boot, self.manifest.segno)
         name = SegmentName.parse(self.place.stem)

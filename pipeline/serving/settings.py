@@ -31,7 +31,7 @@ Address = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._+-]{1,64}@[A-Za-z0-9.-]{1,2
 
 
 class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How often each job runs: a number with s, m, h or d; `never` leaves it out.
+    """Interval of each job: a number with s, m, h or d; `never` leaves it out.
 
     `ingest` is followed by `refine` and `abuse` when it has brought something.
     """
@@ -63,7 +63,7 @@ class Email(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"se
 
 
 class Alerts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where alerts go: URLs that get them as JSON, Alertmanagers, and mailboxes."""
+    """Receivers of alerts: URLs that get them as JSON, Alertmanagers, and mailboxes."""
 
     webhook: tuple[Text, ...] = ()
     alertmanager: tuple[Text, ...] = ()
@@ -72,14 +72,14 @@ class Alerts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Listen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where metrics and health are served."""
+    """Listener for metrics and health."""
 
     host: Text = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535)] = 9464
 
 
 class Store(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How to reach the store of `s3://` paths; what is absent is taken from the environment.
+    """Access to the store of `s3://` paths; what is absent is taken from the environment.
 
     `credentials` is a TOML file with `access_key`, `secret_key`, and `session_token` if there is one.
     """

@@ -55,7 +55,7 @@ def heard(address: str, *, type_: str = "update") -> tuple[CaseStep, ...]:
 
 
 def unheard(address: str) -> tuple[CaseStep, ...]:
-    """What bo says to an address does not arrive at ana, and is an event: there is no answer."""
+    """Steps that prove an address silent: an event from bo does not arrive at ana, and has no answer."""
     return event_to(address), Silent("ana", after="bo"), Silent("bo")
 
 

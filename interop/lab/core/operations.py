@@ -57,7 +57,7 @@ class Operation:
 
 
 class Model(Protocol):
-    """How an object changes. States are values that can be compared."""
+    """Sequential model of an object. States are values that can be compared."""
 
     @property
     def start(self) -> Hashable:
@@ -126,7 +126,9 @@ class Parked:
 
 
 class Numbers:
-    """What one runtime sends to another is heard once, and in the order of its numbers. The state is the last number.
+    """Model of messages from one runtime to another: each is heard once, in the order of its number.
+
+    The state is the last number.
 
     Numbers may be missing. Source: docs/delivery.md.
     """

@@ -74,7 +74,7 @@ class Asked:
 
     @property
     def recorded_ms(self) -> float:
-        """How long its answer took; 0 without one."""
+        """Milliseconds until its answer in the recording; 0 without one."""
         return 0.0 if self.answer is None else (self.answer.at - self.message.at) * 1e3
 
 
@@ -269,7 +269,7 @@ class Addresses:
 
 
 def compared(recorded: Mapping[str, Any] | None, here: Mapping[str, Any] | None) -> list[str]:
-    """What is different in an answer, a line each: `- ` what was recorded, `+ ` what is said here.
+    """Compare an answer with the recorded one; one line per difference: `- ` recorded, `+ ` from the laboratory.
 
     Args:
         recorded: Its body in addresses of the laboratory; None: there was no answer.

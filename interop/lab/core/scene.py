@@ -231,7 +231,7 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def seconds(self) -> float:
-        """How long it lasts."""
+        """Duration of the fault."""
         return self.milliseconds / 1e3 if self.does == "reorder" else self.lasts
 
     @property
@@ -245,7 +245,7 @@ ANY_FAULT: Final = Fault(does="drop")
 
 
 class Bars(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which promises this scene tests, and their numbers. A promise in `tests` for which nothing was seen is broken."""
+    """Promises that this scene tests, and their numbers. A promise in `tests` of which nothing was seen is broken."""
 
     tests: tuple[PromiseName, ...] = ("once", "order", "kept", "genuine")
     recovery_seconds: Seconds = 20.0
@@ -295,7 +295,7 @@ class LabScene(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def seconds(self) -> float:
-        """When the last load, action or fault with a time ends."""
+        """End of the last load, action or fault that has a time, in seconds since the start of the scene."""
         ends = [load.start + load.seconds for load in self.load]
         ends += [action.at for action in self.action]
         ends += [fault.at + fault.seconds for fault in self.fault if fault.at is not None]

@@ -116,7 +116,7 @@ class Lure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """Which module a node ran for another domain at some time, by SHA-256; "" for none."""
+    """Observation that a node ran a module for another domain, by SHA-256; "" for none."""
 
     node: str
     domain: str
@@ -126,7 +126,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """What a domain published, and which module of it other nodes are to run from then on, by SHA-256.
+    """Publication of a domain, and the module that other nodes have to run from then on, by SHA-256.
 
     With `revoked`, this one is not to run any more.
     """

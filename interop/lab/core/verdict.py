@@ -60,7 +60,7 @@ _EVENTS_DENIED: Final = frozenset({"denied", "expired", "undeliverable", "reject
 
 
 class State(Enum):
-    """How a promise stands after a scene."""
+    """Result of a promise in a scene."""
 
     KEPT = "kept"
     BROKEN = "broken"
@@ -95,7 +95,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """When a pair of runtimes got a message again after a fault; None: never. `number` is that of the fault."""
+    """Seconds from fault `number` until a pair of runtimes got a message again; None: never."""
 
     number: int
     fault: str
@@ -344,7 +344,7 @@ class _Case:
 
 
 def name_of(key: Key) -> str:
-    """How a message is called in reports."""
+    """Format the name of a message for reports: `sender→recipient #number`."""
     return f"{key[0]}→{key[1]} #{key[2]}"
 
 

@@ -98,7 +98,7 @@ def binding_of(certificate: bytes) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contact:
-    """What a token is about: from whom, for whom, for which endpoint and connection, over which challenge."""
+    """Claims of a token: issuer, audience, endpoint, connection (its binding) and challenge."""
 
     issuer: str
     audience: str

@@ -34,7 +34,7 @@ def moment(seconds: float) -> str:
 
 
 def root_path(version: int) -> str:
-    """Where one version of the root is served."""
+    """Path under which one version of the root is served."""
     return f"{WELL_KNOWN}/root/{version}"
 
 

@@ -39,7 +39,7 @@ _ED25519_ORDER: Final = 2**252 + 27742317777372353535851937790883648493
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edition:
-    """What a domain serves from one moment on. `code` "": it has to be accepted; else refused, and nothing forgotten.
+    """Change of the documents of a domain at one moment. `code` "": accepted; else refused, and old ones stay in force.
 
     `scope` "documents": live document and root; "stub": manifest and module as well. `days`: how much later it is.
     """

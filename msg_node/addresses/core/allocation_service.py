@@ -161,7 +161,7 @@ class AllocationService:
 
 
 def named_for_release(members: Members) -> list[str]:
-    """What a `delete` names: addresses, and perhaps the key of a block. Raises PeerError: BAD_BODY."""
+    """Read the addresses to release from a `delete`, and the key of a block if named. Raises PeerError: BAD_BODY."""
     resource, texts = _named(members)
     return [*texts, resource] if resource else texts
 

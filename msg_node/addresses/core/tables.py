@@ -22,7 +22,7 @@ class GuestQuotas(GuestDomains, Protocol):
 
     @property
     def per_domain(self) -> int:
-        """How many addresses the guests of one domain may own."""
+        """Number of addresses that the guests of one domain may own together."""
 
     def of(self, domain: str, /) -> Collection[int]:
         """Sessions of a domain's guests."""
@@ -44,27 +44,27 @@ class AddressTables(Protocol):
 
     @property
     def interworking(self) -> Interworking:
-        """Which addresses interworking stubs were granted."""
+        """Legacy addresses that were granted to interworking stubs."""
 
     @property
     def owners(self) -> Owners:
-        """Who owns which address."""
+        """Owners of addresses."""
 
     @property
     def listeners(self) -> Listeners:
-        """Who subscribed to which address."""
+        """Subscribers of addresses."""
 
     @property
     def holders(self) -> Holders:
-        """Who answers for an address."""
+        """Sessions that answer for addresses."""
 
     @property
     def senders(self) -> SenderRights:
-        """Who may use which `from`."""
+        """Addresses that sessions may use as `from`."""
 
     @property
     def observer_rights(self) -> ObserverRights:
-        """Who may observe which object."""
+        """Rights of sessions to observe objects."""
 
     @property
     def links(self) -> LinkNumbers:

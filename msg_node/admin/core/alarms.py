@@ -22,7 +22,7 @@ LEAST_MESSAGES: Final = 100
 
 
 class Alarm(Enum):
-    """What is watched.
+    """Conditions that raise an alarm.
 
     Attributes:
         word: Its name for programs.

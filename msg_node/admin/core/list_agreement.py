@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class ListWord(NamedTuple):
-    """What one list says: the domains that it names, and until when, in seconds since the Unix epoch."""
+    """Content of one block list: the domains that it names, and its expiry in seconds since the Unix epoch."""
 
     domains: Collection[str]
     expires: float

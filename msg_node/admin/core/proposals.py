@@ -47,7 +47,7 @@ _ID_CHARS: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Who proposes or confirms a change.
+    """Operator who proposes or confirms a change.
 
     Attributes:
         by: For people.
@@ -61,7 +61,7 @@ class Author:
 
     @property
     def digest(self) -> str:
-        """What is stored of the credential; "" of none."""
+        """Digest of the credential, which is all that is stored of it; "" if there is none."""
         return hashlib.sha256(self.credential.encode()).hexdigest() if self.credential else ""
 
 
@@ -103,7 +103,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def until(self) -> float:
-        """When it expires, in seconds since the Unix epoch."""
+        """Expiry, in seconds since the Unix epoch."""
         return self.at + PROPOSAL_SECONDS
 
     def check_person(self, credential: str, machine: str) -> None:

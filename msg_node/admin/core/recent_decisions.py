@@ -78,7 +78,7 @@ class ChangedDecision(msgspec.Struct, frozen=True):
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """What other policies say about recorded decisions.
+    """Result of judging recorded decisions by other policies.
 
     Attributes:
         judged: So many were judged.

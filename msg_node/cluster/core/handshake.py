@@ -36,7 +36,7 @@ _DIALLER, _LISTENER = b"trapezoid-cluster/1 dialler", b"trapezoid-cluster/1 list
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
-    """How a node introduces itself.
+    """First frame of a node on a connection.
 
     Attributes:
         domain: The domain that it serves.
@@ -91,7 +91,7 @@ class Handshake:
         """The hello of the other side, once it has proved that it knows the key."""
 
     def begin(self) -> bytes:
-        """What the dialler sends first; b"" for the listener."""
+        """Frame that the dialler sends first; b"" for the listener."""
         return frame(FrameKind.HELLO, self._our_bytes) if self._is_dialler else b""
 
     def take(self, received: Frame) -> bytes:

@@ -28,7 +28,7 @@ LOOK_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class NameRow:
-    """What the engine has about a name.
+    """State of a name in the engine.
 
     Attributes:
         epoch: One more at each new holder.
@@ -112,7 +112,7 @@ class Lease:
 
     @property
     def ends_at(self) -> float:
-        """When the holder has to fence itself, unless the lease is renewed before."""
+        """Monotonic seconds at which the holder has to fence itself, unless the lease is renewed before."""
         return self._asked_at + LEASE_SECONDS - MARGIN_SECONDS
 
     def renewed(self, *, asked_at: float) -> None:

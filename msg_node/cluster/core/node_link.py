@@ -112,7 +112,7 @@ class NodeLink:
 
     @property
     def received(self) -> int:
-        """How many content frames of that process were taken over: for our next hello."""
+        """Count of content frames taken over from that process, for our next hello."""
         return self._received
 
     @property

@@ -8,7 +8,7 @@ from protofly.documents import KeyRecord
 
 
 class Published(msgspec.Struct, frozen=True, kw_only=True):
-    """What one node adds to the `live` document of its domain.
+    """Part of the `live` document of the domain that one node adds.
 
     Attributes:
         url: Where links of other domains reach it, "" when it publishes nothing.

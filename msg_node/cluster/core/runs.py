@@ -53,7 +53,7 @@ _decode_head = msgspec.json.Decoder(_HeadText).decode
 
 @dataclass(frozen=True, slots=True)
 class RunHead:
-    """What the messages of a run have in common.
+    """Members that all messages of a run share.
 
     Attributes:
         roles: Those of their sender's session.
@@ -87,7 +87,7 @@ def encode_run(head: bytes, messages: Sequence[Message]) -> bytes:
 
 
 def abroad_head(domain: str, moves: int) -> bytes:
-    """What stands before a run for another domain; see `Passed` for both."""
+    """Encode the head of a run for another domain; see `Passed` for both arguments."""
     name = domain.encode()
     return RUN_ABROAD + _ABROAD_HEAD.pack(moves, len(name)) + name
 

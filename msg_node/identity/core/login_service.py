@@ -86,7 +86,7 @@ class LoginService:
         self.counters = Counters(LoginCount)
 
     def offered(self, request: ServiceRequest, params: Members) -> str | PasswordQuestion:
-        """What somebody wants to log in with: an assertion, or a name and a password.
+        """Read the credential of a log-in: an assertion, or a name and a password.
 
         Raises:
             PeerError: CONNECTOR_OFF, TRANSIT, BAD_TOKEN or BAD_BODY.

@@ -70,7 +70,7 @@ def is_acceptable(password: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LocalAccounts:
-    """How local users are named.
+    """Naming of local users.
 
     Attributes:
         domain: Our domain, whose users they are.

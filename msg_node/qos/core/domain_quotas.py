@@ -84,7 +84,7 @@ class DomainView(Protocol):
         """True for the node that grants, and notifies listeners of quotas."""
 
     def reserved(self, provider: str) -> Amounts:
-        """What is reserved at a provider: by all nodes where `is_granting`, else at least by this one."""
+        """Amounts reserved at a provider: by all nodes if `is_granting`, else at least those of this one."""
 
 
 class DomainQuotas:

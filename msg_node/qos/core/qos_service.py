@@ -66,11 +66,11 @@ class QosTables(Protocol):
 
     @property
     def owners(self) -> OwnerDirectory:
-        """Who owns which address."""
+        """Owners of addresses."""
 
     @property
     def listeners(self) -> ListenerDirectory:
-        """Who subscribed to which address."""
+        """Subscribers of addresses."""
 
     @property
     def sessions(self) -> SessionDirectory:

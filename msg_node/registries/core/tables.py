@@ -27,7 +27,7 @@ class RegistryTables(Protocol):
 
     @property
     def interworking(self) -> Interworking:
-        """Which addresses interworking stubs were granted."""
+        """Legacy addresses that were granted to interworking stubs."""
 
     @property
     def registry(self) -> DomainRegistry:
@@ -43,19 +43,19 @@ class RegistryTables(Protocol):
 
     @property
     def holders(self) -> HolderDirectory:
-        """Who answers for an address."""
+        """Sessions that answer for addresses."""
 
     @property
     def owners(self) -> OwnerDirectory:
-        """Who owns which address."""
+        """Owners of addresses."""
 
     @property
     def listeners(self) -> ListenerDirectory:
-        """Who subscribed to which address."""
+        """Subscribers of addresses."""
 
     @property
     def observer_rights(self) -> ObserverDirectory:
-        """Who was taken off which object."""
+        """Observers that were removed from objects."""
 
     @property
     def sessions(self) -> SessionDirectory:

@@ -199,7 +199,7 @@ class Twin:
             yield key, self._things[key]
 
     def types_of(self, key: str) -> frozenset[str]:
-        """What the description of a thing says that it is: the texts in `@type`."""
+        """Types of a thing by its description: the texts in `@type`."""
         return self._types.get(key, _NO_TYPES)
 
     def size_of(self, key: str, *, has_values: bool) -> int:

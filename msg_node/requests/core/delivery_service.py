@@ -58,7 +58,7 @@ class DeliveryService:
                 raise PeerError(Code.BAD_TYPE, "this service knows read and delete")
 
     def viewer(self, caller: Caller) -> Viewer:
-        """Who asks at this node."""
+        """Identify the caller at this node."""
         return viewer_of(self._state, caller)
 
     def has_given(self, viewer: Viewer, request_id: str) -> bool:

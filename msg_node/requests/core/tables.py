@@ -49,7 +49,7 @@ class RequestTables(Protocol):
 
     @property
     def interworking(self) -> Interworking:
-        """Which addresses interworking stubs were granted."""
+        """Legacy addresses that were granted to interworking stubs."""
 
     @property
     def delivery(self) -> DeliveryState:
@@ -61,15 +61,15 @@ class RequestTables(Protocol):
 
     @property
     def owners(self) -> QueueOwners:
-        """Who owns which address."""
+        """Owners of addresses."""
 
     @property
     def listeners(self) -> ListenerDirectory:
-        """Who subscribed to which address."""
+        """Subscribers of addresses."""
 
     @property
     def senders(self) -> SenderDirectory:
-        """Who may use which `from`."""
+        """Addresses that sessions may use as `from`."""
 
     @property
     def sessions(self) -> SessionDirectory:

@@ -12,6 +12,6 @@ class WebhookSettings(BackendSettings, frozen=True, kw_only=True, forbid_unknown
 
 
 class AlarmSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who is called about alarms; they are in the log and in the audit records in any case."""
+    """Notification of alarms; they are in the log and in the audit records in any case."""
 
     webhook: WebhookSettings | None = None

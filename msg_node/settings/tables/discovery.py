@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 
 class DiscoverySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How other domains are found."""
+    """Discovery of other domains."""
 
     nameservers: Annotated[
         tuple[str, ...], Meta(description="Resolvers as `address:port`; empty: those of the operating system.")

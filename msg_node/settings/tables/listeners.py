@@ -13,7 +13,7 @@ from protofly import limits
 
 
 class ListenSettings(ListenProxiedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where runtimes (`/ws`, `/socket.io/`, `/stub/connect`, `/messages`) and other nodes' stubs (`/link`) connect."""
+    """Listener for runtimes (`/ws`, `/socket.io/`, `/stub/connect`, `/messages`) and other nodes' stubs (`/link`)."""
 
     host: Annotated[str, Meta(description="Address to bind.")] = "127.0.0.1"
     port: Annotated[Port, Meta(description="TCP port; 0 lets the system choose one.")] = 8443

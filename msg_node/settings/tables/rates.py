@@ -27,7 +27,7 @@ class TypeRateSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class QuotaSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What may pass in an hour, a day or a month of UTC, in addition to the rates; each direction by itself."""
+    """Bounds for an hour, a day or a month of UTC, in addition to the rates; each direction by itself."""
 
     per: Annotated[Literal["hour", "day", "month"], Meta(description="The period, of UTC.")]
     messages: Annotated[Volume | None, Meta(description="Messages in it; absent: unlimited.")] = None

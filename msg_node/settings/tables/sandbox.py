@@ -11,7 +11,7 @@ from protofly import limits
 
 
 class SandboxSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How foreign code is confined. Stubs and manifests can only ask for less."""
+    """Confinement of foreign code. Stubs and manifests can only ask for less."""
 
     insecure_no_seccomp: Annotated[
         bool,

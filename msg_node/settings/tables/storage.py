@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 
 
 class StorageSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the state of the node is kept. Without `engine`: in files of `data_dir`; see `docs/cluster.md`."""
+    """Storage of the node's state. Without `engine`: in files of `data_dir`; see `docs/cluster.md`."""
 
     engine: Annotated[
         str,
