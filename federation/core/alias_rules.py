@@ -38,6 +38,14 @@ class AliasRules:
         """The aliases that the operator lists for a peer: they count without documents."""
         return frozenset(name for name in self._listed.get(domain, ()) if self.may_be_alias(name, domain))
 
+    def withdrawn(self, domain: str, names: frozenset[str], before: AliasRules) -> frozenset[str]:
+        """Those of `names` that were aliases of a peer by the rules `before` and are none by these.
+
+        A name that is listed no more has to be proved to be one again.
+        """
+        unlisted = before.listed(domain) - self.listed(domain)
+        return frozenset(name for name in names - {domain} if name in unlisted or not self.may_be_alias(name, domain))
+
     def may_be_alias(self, name: str, domain: str) -> bool:
         """True when `name` may be an alias of `domain`, if it is proved or listed."""
         try:

@@ -137,6 +137,16 @@ class Inbound:
         for side in self._sides.values():
             side.border, side.flows = self._border(side.border.speaker.domains)
 
+    def withdraw(self, names: frozenset[str]) -> None:
+        """These are aliases of the domain no more, whatever was proved: nobody speaks for them from now on.
+
+        Carriers that prove them again get them back.
+        """
+        for side in self._sides.values():
+            domains = side.border.speaker.domains
+            if not domains.isdisjoint(names):
+                side.border, side.flows = self._border(domains - names)
+
     def carrier_lost(self, carrier: Carrier) -> None:
         """A carrier is gone, and what was proved on it."""
         self._sides.pop(carrier, None)

@@ -179,6 +179,13 @@ def take_grants_over(parts: Reloadable, settings: Settings) -> frozenset[str]:
     return others
 
 
+def take_aliases_over(parts: Reloadable, settings: Settings) -> None:
+    """Let other rules of aliases count, for links that are up as well; the gate has other entries and lists already."""
+    before, parts.aliases.rules = parts.aliases.rules, meaning.alias_rules(settings, parts.gate, parts.node_url)
+    for link in parts.federation.links:
+        link.inward.withdraw(parts.aliases.rules.withdrawn(link.domain, link.inward.domains(), before))
+
+
 def take_terms_over(parts: Reloadable, settings: Settings) -> None:
     """Let other terms of links count, and keep others connected; the gate has them already."""
     terms, fresh = parts.terms, peer_terms(settings)

@@ -42,6 +42,7 @@ from msg_node.wiring.peer_stubs import check_modules, stub_choices
 from msg_node.wiring.recordings import recorded_bytes
 from msg_node.wiring.reloadable import (
     Reloadable,
+    take_aliases_over,
     take_backends_over,
     take_grants_over,
     take_limits_over,
@@ -195,7 +196,7 @@ class Reloading:
         parts.policies.deploy(loaded.policies)
         take_terms_over(parts, settings)
         parts.dialler.replace_allowed(meaning.allowed_addresses(settings))
-        parts.aliases.rules = meaning.alias_rules(settings, parts.gate, parts.node_url)
+        take_aliases_over(parts, settings)
         parts.traffic.follow(meaning.classes(settings))
         self.tls.put(loaded.tls)
         if settings.log.level != before.log.level:
