@@ -10,9 +10,8 @@ from pathlib import Path
 import trio
 
 from protofly.errors import StubFaultError
-from sandbox.core.budget import Budget
 from sandbox.core.frames import Reply
-from sandbox.core.recording import Recording
+from sandbox.core.recording import Recording, playable_budget
 from sandbox.stub_process import Calls, StubProcess
 from stubkit.sandboxed import compiled_stub, read_module
 from stubkit.trace import Trace
@@ -64,16 +63,16 @@ def replay(path: Path, recording: Recording, trace: Trace) -> ReplayResult:
 
     Raises:
         SettingsError: The file cannot be read, or there is no sandbox here.
-        PeerError: The module breaks the contract.
+        PeerError: The module breaks the contract; DOCUMENT_MALFORMED for a recording that no node makes.
     """
     return trio.run(_replay, path, recording, trace)
 
 
 async def _replay(path: Path, recording: Recording, trace: Trace) -> ReplayResult:
+    budget = playable_budget(recording)
     module = await trio.to_thread.run_sync(read_module, path)
     answers = _Answers(trace)
     async with compiled_stub(module) as compiled:
-        budget = Budget.from_bytes(recording.stub.budget)
         process = await compiled.sandbox.start_worker(recording.stub.domain, compiled.code, budget)
         process.record(answers)
         try:

@@ -85,12 +85,12 @@ class Recordings:
             HostError: STORAGE.
         """
         raw = read_file(path)
-        if not raw.startswith(_SEALED):
-            return unpacked(raw)
+        if not is_sealed(raw):
+            return opened(path, raw)
         start = len(_SEALED) + _NONCE_BYTES
         try:
-            return unpacked(AESGCM(self._key).decrypt(raw[len(_SEALED) : start], raw[start:], _SEALED))
-        except InvalidTag as exc:
+            return opened(path, AESGCM(self._key).decrypt(raw[len(_SEALED) : start], raw[start:], _SEALED))
+        except (InvalidTag, ValueError) as exc:  # of a file that was cut short, even the nonce may be incomplete
             raise PeerError(Code.RECORDING_KEY, f"{path}: sealed by another node, or changed") from exc
 
 
@@ -109,6 +109,18 @@ def read_file(path: Path) -> bytes:
 def is_sealed(raw: bytes) -> bool:
     """True for a file that only its node can open."""
     return raw.startswith(_SEALED)
+
+
+def opened(path: Path, raw: bytes) -> Recording:
+    """What a recording has in it that is not sealed, or no more.
+
+    Raises:
+        PeerError: DOCUMENT_MALFORMED; it names the file.
+    """
+    try:
+        return unpacked(raw)
+    except PeerError as exc:
+        raise PeerError(exc.code, f"{path}: {exc.detail}") from exc
 
 
 def packed(recording: Recording) -> bytes:

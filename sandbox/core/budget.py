@@ -5,6 +5,7 @@ Source: docs/abi.md, "Budgets"; trust and hosts, section 3.4 (the smaller of nee
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from struct import Struct
 from typing import Final, Self
@@ -44,6 +45,21 @@ class Budget:
             self,
             memory_bytes=min(pages * PAGE_BYTES, self.memory_bytes),
             cpu_milliseconds=min(max(call_ms or self.cpu_milliseconds, 1), self.cpu_milliseconds),
+        )
+
+    @property
+    def is_granted_somewhere(self) -> bool:
+        """True when the settings of a node can give a stub this much."""
+        most = type(self)()
+        return (
+            self.memory_bytes <= most.memory_bytes
+            and self.table_elements <= most.table_elements
+            and self.fuel_instantiate <= most.fuel_instantiate
+            and self.fuel_per_event <= most.fuel_per_event
+            and self.fuel_per_input_byte <= most.fuel_per_input_byte
+            and self.cpu_milliseconds <= most.cpu_milliseconds
+            and 0.0 < self.batch_seconds < math.inf
+            and 0.0 < self.cpu_share <= 1.0
         )
 
     def fuel_of_call(self, event_count: int, input_bytes: int) -> int:

@@ -95,6 +95,7 @@ class GuestAction(NamedTuple):
 
 
 _LAST_ACTION: Final = int(max(Action))  # a plain number: comparing with a member costs ten times as much
+_LAST_EVENT: Final = int(max(Event))
 _pack = RECORD.pack
 _unpack_from = RECORD.unpack_from
 _new_action = tuple.__new__
@@ -119,6 +120,18 @@ def encode_events(events: list[GuestEvent], now_ms: int, random16: bytes) -> byt
         append(_pack(op, flags, 0, arg, len(payload)))
         append(payload)
     return b"".join(parts)
+
+
+def count_events(buffer: bytes) -> int:
+    """The number of events in a buffer that `encode_events` made; -1 for bytes that no host of ours hands to a stub."""
+    offset, end, count = PROLOGUE_BYTES, len(buffer), 0
+    while offset + RECORD_BYTES <= end:
+        op, _flags, reserved, _arg, length = _unpack_from(buffer, offset)
+        if reserved or not 0 < op <= _LAST_EVENT:
+            return -1
+        offset += RECORD_BYTES + length
+        count += 1
+    return count if offset == end <= limits.INPUT_BYTES_MAX else -1
 
 
 EVENT_PAYLOAD_BYTES: Final = limits.INPUT_BYTES_MAX - PROLOGUE_BYTES - RECORD_BYTES

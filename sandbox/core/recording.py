@@ -12,13 +12,17 @@ from typing import Final
 
 import msgspec
 
-from protofly.errors import Code, PeerError
+from protofly.errors import Code, MisuseError, PeerError
+from sandbox.core.budget import Budget
+from sandbox.core.exchange import count_events
 
 SPEC: Final = "rmn-stub-recording/1"
 EXCHANGE_BYTES: Final = 400
 """What an exchange of one call occupies besides its buffers. Far ends choose how small the buffers are."""
 CALL_BYTES: Final = 150
 """What each further call occupies."""
+END_OF_TIME_SECONDS: Final = 253_402_300_800
+"""Unix seconds of the first moment that has no date of four digits."""
 
 
 class Exchange(msgspec.Struct, kw_only=True, array_like=True):
@@ -110,4 +114,27 @@ def decode_recording(raw: bytes) -> Recording:
         raise PeerError(Code.DOCUMENT_MALFORMED, f"no recording: {exc}") from exc
     if recording.spec != SPEC:
         raise PeerError(Code.DOCUMENT_MALFORMED, "no recording of a known form")
+    if not 0 <= recording.at < END_OF_TIME_SECONDS:
+        raise PeerError(Code.DOCUMENT_MALFORMED, "no recording: its time is none")
     return recording
+
+
+def playable_budget(recording: Recording) -> Budget:
+    """The budget to play a recording with, once all its calls are found to be such as a node of ours makes.
+
+    A recording may come from anybody: one that is not such would end the player, or let a module run for weeks.
+
+    Raises:
+        PeerError: DOCUMENT_MALFORMED.
+    """
+    for number, exchange in enumerate(recording.exchanges, start=1):
+        if not exchange.calls or any(count < 1 or count_events(buffer) != count for count, buffer in exchange.calls):
+            detail = f"exchange {number} of the recording is none that a node makes: it has no calls, or no events"
+            raise PeerError(Code.DOCUMENT_MALFORMED, detail)
+    try:
+        budget = Budget.from_bytes(recording.stub.budget)
+    except MisuseError as exc:
+        raise PeerError(Code.DOCUMENT_MALFORMED, f"the recording has no budget: {exc.detail}") from exc
+    if not budget.is_granted_somewhere:
+        raise PeerError(Code.DOCUMENT_MALFORMED, "the recording asks for a budget that no node grants to a stub")
+    return budget

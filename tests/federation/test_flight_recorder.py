@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from dataclasses import replace
+from math import inf, nan
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,6 +13,9 @@ from typing import Any, cast
 import pytest
 import trio
 import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
 from typer.testing import CliRunner
 
 from catalogue_client.core.operator_stub import ModuleStatement, make_operator_stub
@@ -24,11 +29,13 @@ from federation.stubs.flight_recorder import (
 )
 from federation.stubs.stub_host import StubHost
 from protofly.errors import Code, HostError, PeerError
+from protofly.limits import INPUT_BYTES_MAX
 from sandbox.core.budget import Budget
-from sandbox.core.exchange import Event, GuestEvent
-from sandbox.core.recording import FlightLog, RecordedStub, Recording
+from sandbox.core.exchange import Event, GuestEvent, count_events, encode_events
+from sandbox.core.recording import Exchange, FlightLog, RecordedStub, Recording
 from sandbox.host import Sandbox
 from stubkit.build import build
+from stubkit.record_facts import decode_events
 from stubkit.replay import replay
 from stubkit.trace import Trace
 from stubs_cache.store import load_secret
@@ -173,11 +180,79 @@ def test_file_that_another_node_sealed_or_that_was_changed_is_not_believed(tmp_p
     for reader, content in (
         (Recordings(tmp_path, secret=b"1" * 32), path.read_bytes()),
         (recordings, path.read_bytes()[:-1]),
+        *[(recordings, path.read_bytes()[:length]) for length in range(21, 53, 4)],
     ):
         path.write_bytes(content)
         with pytest.raises(PeerError) as caught:
             reader.read(path)
         assert caught.value.code is Code.RECORDING_KEY
+        assert str(path) in caught.value.detail
+
+
+def test_a_file_that_cannot_be_read_leaves_the_others_in_the_list(tmp_path: Path) -> None:
+    config = tmp_path / "node.toml"
+    config.write_text(
+        '[node]\ndomain = "a.example"\ndata_dir = "data"\n[listen]\nport = 0\ninsecure_plaintext = true\n'
+    )
+    recordings = Recordings(tmp_path / "data" / "stub_recordings", secret=load_secret(tmp_path / "data" / "secret"))
+    broken, _ = [recordings.write(FlightLog(10).recording(STUB, fault="x", at=float(at))) for at in (1, 2)]
+    broken.write_bytes(broken.read_bytes()[:25])
+    done = CliRunner().invoke(app, ["stub", "record", "--config", str(config), "--json"])
+    assert done.exit_code == 1
+    first, second = json.loads(done.stdout)
+    assert (first["domain"], second["domain"]) == ("", "b.example")
+    assert "recording-key" in first["fault"]
+
+
+def an_exchange(*events: GuestEvent, count: int | None = None, more: bytes = b"") -> Exchange:
+    buffer = encode_events(list(events), 1, bytes(16)) + more
+    return Exchange(calls=[(len(events) if count is None else count, buffer)])
+
+
+START = GuestEvent(Event.START, 0, b"{}")
+HOSTILE: dict[str, dict[str, Any]] = {
+    "an exchange without calls": {"exchanges": [an_exchange(START), Exchange(calls=[])]},
+    "bytes that are no events": {"exchanges": [Exchange(calls=[(1, b"x")])]},
+    "an unknown event": {"exchanges": [an_exchange(START._replace(op=77))]},
+    "a record that is cut short": {"exchanges": [an_exchange(START, more=b"x")]},
+    "more events than there are": {"exchanges": [an_exchange(START, count=1 << 40)]},
+    "fewer than none": {"exchanges": [an_exchange(START, count=-1)]},
+    "no events": {"exchanges": [an_exchange()]},
+    "an event longer than any call": {"exchanges": [an_exchange(START._replace(payload=bytes(INPUT_BYTES_MAX)))]},
+    "no budget": {"budget": b"x"},
+    "a budget of nothing but ones": {"budget": b"\xff" * len(STUB.budget)},
+    "weeks for a call": {"budget": replace(Budget(), cpu_milliseconds=(1 << 32) - 1).to_bytes()},
+    "a wait without end": {"budget": replace(Budget(), batch_seconds=inf).to_bytes()},
+    "a wait that is no number": {"budget": replace(Budget(), batch_seconds=nan).to_bytes()},
+    "more memory than any node grants": {"budget": replace(Budget(), memory_bytes=1 << 31).to_bytes()},
+    "a time that never comes": {"at": inf},
+    "a time that is no number": {"at": nan},
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_recording_that_no_node_makes_is_refused_and_nothing_of_it_runs(
+    name: str, module: Path, tmp_path: Path
+) -> None:
+    changed = HOSTILE[name]
+    stub = structs.replace(STUB, budget=changed.get("budget", STUB.budget))
+    log = FlightLog(1).recording(stub, fault="", at=changed.get("at", 0.0))
+    file = tmp_path / "hostile"
+    file.write_bytes(packed(structs.replace(log, exchanges=changed.get("exchanges", [an_exchange(START)]))))
+    done = CliRunner().invoke(app, ["stub", "replay", str(file), str(module), "--trace"])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "[document-malformed]" in done.stderr
+
+
+@given(st.lists(st.tuples(st.sampled_from([*Event, 0, 13, 255]), st.binary(max_size=40)), max_size=5), st.binary())
+def test_events_are_counted_as_they_were_made_and_other_bytes_are_none(
+    made: list[tuple[int, bytes]], more: bytes
+) -> None:
+    buffer = encode_events([GuestEvent(op, 7, payload) for op, payload in made], 1, bytes(16))
+    is_known = all(op in set(Event) for op, _ in made)
+    assert count_events(buffer) == (len(made) if is_known else -1)
+    assert count_events(buffer[:-1]) == -1
+    assert count_events(more) == -1 or len(decode_events(more)[1]) == count_events(more)
 
 
 @pytest.mark.parametrize("raw", [b"", b"x" * 100, packed(FlightLog(1).recording(STUB, fault="", at=0))[:-3]])

@@ -10,6 +10,7 @@ import typer
 from trapezoid.output import FOUND_WANTING, errors_reported, print_facts, print_rows
 
 if TYPE_CHECKING:
+    from federation.stubs.flight_recorder import Recordings
     from sandbox.core.recording import Recording
 
 Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="Configuration file, for example node.toml.")]
@@ -40,7 +41,10 @@ def record(
         recordings = recordings_of(load_settings(config))
         files = recordings.files(domain)
         if output is None:
-            print_rows([{"file": str(path), **_row(recordings.read(path))} for path in files], as_json=json)
+            rows = [{"file": str(path), **_read_row(recordings, path)} for path in files]
+            print_rows(rows, as_json=json)
+            if any(not row["domain"] for row in rows):
+                raise typer.Exit(FOUND_WANTING)
             return
         if not files:
             raise HostError(Code.NOT_REGISTERED, f"no recording{f' of {domain}' if domain else ''}")
@@ -48,6 +52,17 @@ def record(
         recording = recordings.read(newest)
         replace_file(output, packed(recording), mode=PRIVATE_FILE_MODE)
         print_facts({"file": str(output), **_row(recording)}, as_json=json)
+
+
+def _read_row(recordings: Recordings, path: Path) -> dict[str, object]:
+    """The row of one file; one that cannot be read says why, and leaves the others theirs."""
+    from protofly.errors import HostError
+
+    try:
+        return _row(recordings.read(path))
+    except HostError as exc:
+        nothing = dict.fromkeys(("domain", "stub", "sha256", "at"), "")
+        return {**nothing, "exchanges": 0, "whole": False, "fault": str(exc)}
 
 
 def _row(recording: Recording) -> dict[str, object]:
@@ -74,7 +89,7 @@ def replay(
     with errors_reported(as_json=json):
         import dataclasses
 
-        from federation.stubs.flight_recorder import is_sealed, read_file, unpacked
+        from federation.stubs.flight_recorder import is_sealed, opened, read_file
         from protofly.errors import SettingsError
         from stubkit.replay import replay as replay_module
         from stubkit.trace import Trace
@@ -83,7 +98,7 @@ def replay(
         if is_sealed(raw):
             raise SettingsError(f"{recording}: sealed; `trapezoid stub record --config … --output FILE` opens it")
         played = Trace(typer.echo) if trace and not json else Trace()
-        result = replay_module(module, unpacked(raw), played)
+        result = replay_module(module, opened(recording, raw), played)
         facts = dataclasses.asdict(result) | {"same": result.is_same}
         if json:
             print_facts(facts | ({"trace": list(played.entries)} if trace else {}), as_json=True)
