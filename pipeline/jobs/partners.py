@@ -46,6 +46,8 @@ from protofly.signatures import KeyRecord, SigningKey
 
 APP: Final = "exchange"
 FILES_A_ROUND: Final = 16
+TAKE_SECONDS: Final = 30.0
+"""For so long files of one partner are taken in a round; the one that is looked at then is the last."""
 EXTRACTS_A_DAY: Final = 50
 """So many extracts of one day are taken from a partner."""
 RETURNS_A_DAY: Final = 10
@@ -207,7 +209,10 @@ class _Round:
 
     def take_in(self) -> None:
         """Take what the partner has handed over. Raises LakeError and OSError: the rest waits."""
-        for path in self.folders.came(FILES_A_ROUND):
+        began = time.monotonic()
+        for number, path in enumerate(self.folders.came(FILES_A_ROUND)):
+            if number and time.monotonic() - began >= TAKE_SECONDS:
+                return  # sixteen of the largest extracts would let the other partners wait for minutes
             try:
                 self._take(path)
             except ExtractError as exc:

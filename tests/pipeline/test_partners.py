@@ -27,6 +27,7 @@ from pipeline.jobs import partners
 from pipeline.jobs.partners import Exchanging
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.lake.tables import Lake
+from pipeline.partners.extract_file import Header, write_extract
 from pipeline.partners.settings import Exchange, Partner, UsageReports
 from pipeline.schemas import PEER_EXTRACT, PEER_RETURN, RECON_CASE, TRAFFIC_HOURLY, USAGE_NAMED
 from pipeline.serving.exchanging import report_usage
@@ -153,6 +154,28 @@ def test_files_that_cannot_be_taken_are_returned_with_the_reason_and_bounded(bot
     assert any("has refused" in line for line in refused.warnings)
     returned = {(row["domain"], row["file"]) for row in b.returns()}
     assert returned == {(A, f"{DAY}.totals"), (A, f"{DAY}.details")}
+
+
+def test_a_partner_whose_files_take_long_has_the_rest_taken_in_later_rounds(
+    both: dict[str, Operator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partners, "TAKE_SECONDS", 0.0)
+    inbox = both[A].folder / "in" / B
+    inbox.mkdir(parents=True)
+    days = both[A].what.days[:3]
+    header = Header(
+        step="totals", domain=B, peer=A, day="", created_us=1, books_version=1, complete_from_us=0, complete_until_us=0,
+        holes=[], proof="", rows=0, raw_bytes=0, body_bytes=0, body_sha256="0" * 64, key_id="",
+    )  # fmt: skip
+    for day in days:
+        write_extract(inbox / f"{day}.totals", msgspec.structs.replace(header, day=day), [], KEYS[B])
+    left = []
+    for _ in days:
+        both[A].round()
+        left.append(sum(path.is_file() for path in inbox.iterdir()))
+    assert left == [2, 1, 0]
+    taken = both[A].lake.read_small(PEER_EXTRACT).to_pylist()
+    assert sorted(row["day"] for row in taken if row["domain"] == B) == days
 
 
 def test_high_users_are_reported_once_in_a_period_and_found_by_their_operator(
