@@ -118,7 +118,7 @@ def fuzz_module(path: Path, script: Script, *, calls: int, seed: int) -> FuzzRes
 
 
 async def _with_module(path: Path, script: Script, use: Callable[[StubUnderTest], Awaitable[_Result]]) -> _Result:
-    async with compiled_stub(await trio.to_thread.run_sync(read_module, path)) as compiled:
+    async with compiled_stub(await trio.to_thread.run_sync(read_module, path), path) as compiled:
         try:
             return await use(StubUnderTest(compiled, script))
         except NotLiveError as exc:

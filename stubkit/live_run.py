@@ -113,7 +113,7 @@ def run_live(path: Path, request: LiveRequest, trace: Trace, *, insecure_no_secc
 
 async def _run_live(path: Path, request: LiveRequest, trace: Trace, insecure_no_seccomp: bool) -> LiveResult:
     module = await trio.to_thread.run_sync(read_module, path)
-    async with compiled_stub(module, insecure_no_seccomp=insecure_no_seccomp) as compiled:
+    async with compiled_stub(module, path, insecure_no_seccomp=insecure_no_seccomp) as compiled:
         return await run_compiled(compiled, request, trace)
 
 

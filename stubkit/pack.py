@@ -22,6 +22,7 @@ from protofly.documents import decode_envelope, decode_manifest
 from protofly.errors import PeerError, SettingsError
 from sandbox.core.module_check import inspect_module
 from stubkit.files import replace_file
+from stubkit.sandboxed import module_named
 
 PROTOSTUB_DIGIT: Final = "4"
 """What the original toolkit puts before the MD5 of an object name to get the `cguid` of a protostub."""
@@ -152,7 +153,8 @@ def pack_stub(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as exc:
         raise SettingsError(f"{exc.filename}: {exc.strerror}") from exc
-    facts = inspect_module(code)
+    with module_named(module):
+        facts = inspect_module(code)
     packed = PackedStub(folder / f"{facts.name}.descriptor.json", folder / f"{facts.name}.sourcepackage.json")
     descriptor = build_descriptor(
         name=facts.name,

@@ -72,7 +72,7 @@ async def _replay(path: Path, recording: Recording, trace: Trace) -> ReplayResul
     budget = playable_budget(recording)
     module = await trio.to_thread.run_sync(read_module, path)
     answers = _Answers(trace)
-    async with compiled_stub(module) as compiled:
+    async with compiled_stub(module, path) as compiled:
         process = await compiled.sandbox.start_worker(recording.stub.domain, compiled.code, budget)
         process.record(answers)
         try:

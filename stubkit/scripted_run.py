@@ -121,7 +121,7 @@ def play_script(
 
 async def _play_script(path: Path, script: Script, chosen: list[Case], insecure_no_seccomp: bool) -> list[CaseResult]:
     module = await trio.to_thread.run_sync(read_module, path)
-    async with compiled_stub(module, insecure_no_seccomp=insecure_no_seccomp) as compiled:
+    async with compiled_stub(module, path, insecure_no_seccomp=insecure_no_seccomp) as compiled:
         return [await play_case(compiled, case, script) for case in chosen]
 
 

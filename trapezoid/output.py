@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from protofly.errors import HostError, SettingsError
+from protofly.plain_words import without_types
 from protofly.printable import escaped, escaped_json
 
 if TYPE_CHECKING:
@@ -113,15 +114,30 @@ def _word(value: object) -> str:
 
 @contextlib.contextmanager
 def errors_reported(*, as_json: bool = False) -> Iterator[None]:
-    """Print a HostError and exit with 2. Any other exception is a bug and keeps its traceback."""
+    """Print a HostError, or what a file system says about a file, and exit with 2.
+
+    Any other exception is a bug and keeps its traceback.
+    """
     try:
-        yield
+        with _files_named():
+            yield
     except HostError as exc:
+        plain = without_types(exc.detail)
         if as_json:
-            print_json({"error": {"code": exc.code.word, "detail": exc.detail}})
-        detail = escaped(exc.detail, keep="\n" if isinstance(exc, SettingsError) else "")
+            print_json({"error": {"code": exc.code.word, "detail": plain}})
+        detail = escaped(plain, keep="\n" if isinstance(exc, SettingsError) else "")
         sys.stderr.write(f"error: {detail or exc.code.description} [{exc.code.word}]\n")
         raise SystemExit(CANNOT) from exc
+
+
+@contextlib.contextmanager
+def _files_named() -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        if exc.filename is None:
+            raise
+        raise SettingsError(f"{exc.filename}: {exc.strerror}") from exc
 
 
 def check_writable(*files: Path | None) -> None:

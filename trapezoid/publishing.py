@@ -44,6 +44,7 @@ from protofly.errors import SettingsError
 from sandbox.core.module_check import ModuleFacts, inspect_module
 from stubkit.certification import decoded, report_path
 from stubkit.pack import build_descriptor, build_source_package, class_name
+from stubkit.sandboxed import module_named
 from stubkit.sign import RootTerms, StubRelease, sign_manifest, sign_root, stub_reference
 from trapezoid.publish_options import (
     PublishOptions,
@@ -116,7 +117,8 @@ def publish(site: SigningSite, request: PublishRequest, *, check: CheckModule = 
     checked_selector(request.selector)
     options = complete(site, request, _published(site))
     module = read_file(options.module)
-    facts = inspect_module(module)
+    with module_named(options.module):
+        facts = inspect_module(module)
     if facts.kind != "protostub":
         raise SettingsError(f"{options.module}: a {facts.kind} serves the domain that runs it, and is not published")
     if 0 < options.memory_kib << 10 < facts.memory_minimum_bytes:

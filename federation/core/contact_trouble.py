@@ -11,6 +11,8 @@ import re
 from datetime import UTC, datetime
 from enum import Enum
 
+from protofly.plain_words import without_types
+
 TEXT_CHARS = 256
 REMEMBERED_SECONDS = 600.0
 """How long a trouble counts that nobody has met again since: links that are not needed are not tried."""
@@ -148,7 +150,7 @@ class ContactTrouble:
             text: What was said, by any side.
             now: Seconds since the Unix epoch.
         """
-        text = cleaned(text)
+        text = cleaned(without_types(text))
         if side is Side.REFUSAL:
             if text.partition(" ")[0] in _ORDINARY:
                 return ""

@@ -75,21 +75,22 @@ class Position(NamedTuple):
 
 @dataclass(slots=True)
 class _Source:
-    """The merged text of all files, and where each key stands."""
+    """The merged text of all files, and where each key stands; `file` is the first of them."""
 
+    file: Path
     values: dict[str, Any] = field(default_factory=dict)
     positions: dict[KeyPath, Position | Variable] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
     def complain(self, path: KeyPath, text: str) -> None:
         """Note a problem with the key at `path`, or with the nearest one above it that has a place."""
-        place = ""
+        place = f"{self.file}: "
         for length in range(len(path), 0, -1):
             position = self.positions.get(path[:length])
             if position is not None:
                 place = f"{position}: "
                 break
-        self.problems.append(f"{place}{_dotted(path)}: {text}" if path else text)
+        self.problems.append(f"{place}{_dotted(path)}: {text}" if path else f"{place}{text}")
 
 
 def load_settings(path: Path, *, environment: Mapping[str, str] = os.environ) -> Settings:
@@ -148,7 +149,7 @@ def settings_as_json(settings: Settings) -> str:
 
 
 def _read_all(path: Path, environment: Mapping[str, str]) -> _Source:
-    source = _Source()
+    source = _Source(path)
     for file in (path, *sorted((path.parent / "conf.d").glob("*.toml"))):
         _read(file, source)
     for place, value, variable, problem in settings_of(environment):

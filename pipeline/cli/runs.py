@@ -75,6 +75,9 @@ def errors_reported(*, as_json: bool) -> Iterator[None]:
 
 
 def _report(code: str, detail: str, *, as_json: bool) -> None:
+    from protofly.plain_words import without_types
+
+    detail = without_types(detail)
     if as_json:
         sys.stdout.write(json_library.dumps({"error": {"code": code, "detail": detail}}, indent=2) + "\n")
     sys.stderr.write(f"error: {harmless(detail)} [{code}]\n")

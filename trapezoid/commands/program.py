@@ -176,7 +176,8 @@ def config_reference(
     page = wanted[0]()
     if output is None:
         typer.echo(page, nl=False)
-    else:
+        return
+    with errors_reported():
         output.write_text(page, encoding="utf-8")
 
 
@@ -187,9 +188,10 @@ def config_man(
     """Write the manual pages of all commands, as the wheel installs them."""
     from trapezoid.man_pages import manual_pages
 
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, page in manual_pages(app).items():
-        (folder / name).write_text(page, encoding="ascii")
+    with errors_reported():
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, page in manual_pages(app).items():
+            (folder / name).write_text(page, encoding="ascii")
 
 
 @config_app.command("dns-sd")

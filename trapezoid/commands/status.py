@@ -107,8 +107,10 @@ def _text_of(path: Path) -> str:
 
     try:
         return path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as exc:
-        raise SettingsError(f"{path}: {exc}") from exc
+    except OSError as exc:
+        raise SettingsError(f"{path}: {exc.strerror}") from exc
+    except UnicodeDecodeError as exc:
+        raise SettingsError(f"{path}: no token: it has other characters than ASCII") from exc
 
 
 @dataclass(frozen=True)

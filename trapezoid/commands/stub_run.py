@@ -149,7 +149,7 @@ def _configuration(module: Path, file: Path | None) -> dict[str, object]:
     from msg_node.kernel.data_schemas import check_configuration
     from protofly.errors import PeerError, SettingsError
     from sandbox.core.module_check import inspect_module
-    from stubkit.sandboxed import read_module
+    from stubkit.sandboxed import module_named, read_module
 
     configuration: dict[str, object] = {}
     if file is not None:
@@ -159,7 +159,8 @@ def _configuration(module: Path, file: Path | None) -> dict[str, object]:
             raise SettingsError(f"{file}: {exc.strerror}") from exc
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
             raise SettingsError(f"{file}: {exc}") from exc
-    schema = inspect_module(read_module(module)).configuration
+    with module_named(module):
+        schema = inspect_module(read_module(module)).configuration
     if schema:
         try:
             check_configuration(schema, configuration)
