@@ -196,5 +196,5 @@ def _delete(folder: Path) -> None:
     if not folder.exists():
         return
     if not (folder / "lock").exists() and any(folder.iterdir()):
-        raise SettingsError(f"{folder} is not a folder of the demo; it is left alone")
+        raise SettingsError(f"{folder} is not a folder of the demo, so it is not deleted; name another one")
     shutil.rmtree(folder)

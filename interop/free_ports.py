@@ -45,7 +45,7 @@ def free_ports(count: int) -> list[int]:
                 return found
             if port not in _reserved and _is_for_https(port) and reserve([port]):
                 found.append(port)
-    raise SettingsError(f"{count} free ports on {HOST} are needed")
+    raise SettingsError(f"{count} free ports on {HOST} are needed: end programs that listen there")
 
 
 def reserve(ports: Iterable[int]) -> bool:

@@ -106,10 +106,12 @@ def load_scene(path: Path) -> Scene:
     scene, _ = read_toml(text, Scene, str(path))
     names = [person.name for person in scene.person]
     if len(set(names)) != len(names):
-        raise SettingsError(f"{path}: two persons have the same name")
+        raise SettingsError(f"{path}: two persons have the same name; rename one")
     for name in (scene.room.reporter, *scene.chat.speakers, *(item.speaker for item in scene.forbidden)):
         if name not in names:
             raise SettingsError(f"{path}: {name!r} takes no part; persons are {', '.join(names)}")
     if len(scene.domains) < 2:
-        raise SettingsError(f"{path}: all persons are in one domain, nothing would cross")
+        raise SettingsError(
+            f"{path}: all persons are in one domain, so nothing would cross; put one into another domain"
+        )
     return scene

@@ -39,7 +39,7 @@ def read_bundle(paths: Sequence[Path]) -> dict[str, str]:
     """
     texts = {path.name: read_policy_text(path).text for path in paths}
     if len(texts) < len(paths):
-        raise SettingsError("two of the files have the same name")
+        raise SettingsError("two of the policy files have the same name: rename one")
     return texts
 
 
@@ -63,7 +63,7 @@ def read_policy_text(path: Path) -> PolicyText:
     except OSError as exc:
         raise SettingsError(f"{path}: {exc.strerror}") from exc
     if len(data) > POLICY_FILE_BYTES:
-        raise SettingsError(f"{path}: larger than {POLICY_FILE_BYTES} bytes")
+        raise SettingsError(f"{path}: larger than {POLICY_FILE_BYTES} bytes; split it")
     try:
         return PolicyText(str(path), data.decode("utf-8-sig"), syntax)
     except UnicodeDecodeError as exc:

@@ -134,7 +134,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         while case.after:
             case = self.case(case.after)
             if case.name in seen:
-                raise SettingsError(f"case {case.name!r} comes after itself")
+                raise SettingsError(f"case {case.name!r} comes after itself; change its `after`")
             seen.add(case.name)
             steps = [*case.steps, *steps]
         return steps

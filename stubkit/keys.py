@@ -128,7 +128,10 @@ def domain_of_keys(folder: Path) -> str:
     except OSError as exc:
         raise SettingsError(f"{exc.filename or folder}: {exc.strerror}") from exc
     if len(domains) > 1:
-        raise SettingsError(f"{folder} holds keys of several domains: {', '.join(sorted(domains))}")
+        raise SettingsError(
+            f"{folder} holds keys of several domains ({', '.join(sorted(domains))}): keep those of each in a folder "
+            "of its own"
+        )
     return domains.pop() if domains else ""
 
 

@@ -45,7 +45,7 @@ def new_stub(name: str, language: str, folder: Path) -> list[Path]:
         for file_name, text in files.items():
             (target / file_name).write_text(text, encoding="utf-8")
     except FileExistsError as exc:
-        raise SettingsError(f"{target} exists already") from exc
+        raise SettingsError(f"{target} exists already; name another folder") from exc
     except OSError as exc:
         raise SettingsError(f"{target}: {exc.strerror}") from exc
     return [target / file_name for file_name in files]

@@ -114,7 +114,7 @@ def play_script(
     """
     unknown = sorted(set(names) - {case.name for case in script.cases})
     if unknown:
-        raise SettingsError(f"no case {unknown[0]!r}")
+        raise SettingsError(f"no case {unknown[0]!r}; there are {', '.join(repr(one.name) for one in script.cases)}")
     chosen = [case for case in script.cases if not names or case.name in names]
     return trio.run(_play_script, path, script, chosen, insecure_no_seccomp)
 

@@ -106,7 +106,7 @@ def sign_root(
     """
     for role in ("root", "live", "pkg"):
         if not getattr(keys, role):
-            raise SettingsError(f"no {role} key at hand")
+            raise SettingsError(f"no {role} key at hand; make one with `trapezoid keys add`")
     listed = [*keys.root, *keys.live, *keys.pkg]
     root = Root(
         spec="rmn-root/1",
@@ -137,7 +137,7 @@ def sign_manifest(
         SettingsError: no `pkg` key, or a value cannot stand in a manifest.
     """
     if not keys.pkg:
-        raise SettingsError("no pkg key at hand")
+        raise SettingsError("no pkg key at hand; make one with `trapezoid keys add`")
     manifest = Manifest(
         spec="rmn-stub/1",
         domain=release.domain,

@@ -63,7 +63,7 @@ def _connected(data_dir: Path) -> socket.socket:
             connection.connect(path)
     except (FileNotFoundError, ConnectionRefusedError) as exc:
         connection.close()
-        raise SettingsError(f"no node runs on {data_dir}") from exc
+        raise SettingsError(f"no node runs on {data_dir}: start it, or name its settings with --config") from exc
     except OSError as exc:
         connection.close()
         raise SettingsError(f"{data_dir / SOCKET_NAME}: {exc.strerror}; run this as the user of the node") from exc

@@ -426,7 +426,7 @@ def _public_url(folder: SiteFolder, publication: Publication) -> str:
     """Where others reach the site: every manifest says it. Raises SettingsError."""
     stub = next(iter(publication.stubs.values()), None)
     if stub is None:
-        raise SettingsError(f"{folder.path}: no stub is published")
+        raise SettingsError(f"{folder.path}: no stub is published; run `trapezoid publish` with one")
     try:
         payload = decode_envelope(read_file(folder.manifest(stub.reference.name))).payload
         manifest = decode_manifest(payload, domain=publication.domain)

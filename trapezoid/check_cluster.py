@@ -14,7 +14,7 @@ from msg_node.storage.file_checks import FileError
 from msg_node.wiring import meaning
 from msg_node.wiring.accounts import left_in_files
 from msg_node.wiring.adopting import stored_before
-from msg_node.wiring.cluster import node_facts, open_engine
+from msg_node.wiring.cluster import needed_engine, node_facts
 from protofly.errors import SettingsError
 from trapezoid.findings import Finding, Level, remark
 from trapezoid.process_environment import own_names
@@ -39,8 +39,7 @@ def check_engine(settings: Settings) -> str:
 
     if settings.cluster.key_file is not None:
         read_cluster_key(settings.cluster.key_file)
-    engine = open_engine(settings)
-    assert engine is not None
+    engine = needed_engine(settings)
     try:
         text = engine.durability()
         own_processes = own_names(settings)
@@ -82,9 +81,7 @@ def cluster_members(settings: Settings) -> list[dict[str, object]]:
     """The names of the domain, for people. Raises SettingsError or EngineError."""
     from msg_node.cluster.names import Names
 
-    engine = open_engine(settings)
-    if engine is None:
-        raise SettingsError("this node has its state for itself: there is no storage.engine in its settings")
+    engine = needed_engine(settings)
     try:
         return [_row(one) for one in Names(engine).members()]
     finally:
@@ -109,9 +106,7 @@ def remove_member(settings: Settings, name: str) -> None:
     """Forget a name that has stopped in order and owns nothing. Raises SettingsError or EngineError."""
     from msg_node.cluster.names import Names
 
-    engine = open_engine(settings)
-    if engine is None:
-        raise SettingsError("this node has its state for itself: there is no storage.engine in its settings")
+    engine = needed_engine(settings)
     try:
         if not Names(engine).remove(name):
             raise SettingsError(f"{name} is unknown, has not stopped in order, or still owns state")

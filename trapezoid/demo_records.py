@@ -36,7 +36,7 @@ def reconcile_demo(state_dir: Path, *, as_json: bool = False) -> int:
     state_dir = state_dir.absolute()
     settings = [load_settings(file) for file in sorted(state_dir.glob("*/node.toml"))]
     if not settings:
-        raise SettingsError(f"{state_dir}: no node has run here")
+        raise SettingsError(f"{state_dir}: no node has run here; run `trapezoid demo` first")
     keys = {key_id: key for one in settings for key_id, key in record_keys(one).items()}
     keys_file = state_dir / KEYS_NAME
     keys_file.write_bytes(msgspec.json.encode(keys))

@@ -218,7 +218,9 @@ def restore(settings: Settings, data_dir: Path, file: Path) -> list[str]:
         with tarfile.open(file, "r:gz") as archive:
             label = _read_label(archive, file)
             if label.domain != settings.node.domain:
-                raise SettingsError(f"{file} is of {label.domain}, not of {settings.node.domain}")
+                raise SettingsError(
+                    f"{file} has the state of {label.domain}: name the settings of a node of that domain"
+                )
             found = {one.name: _content(archive, one, file) for one in archive}
     except (OSError, EOFError, tarfile.TarError) as exc:
         raise SettingsError(f"{file}: {exc}") from exc

@@ -29,7 +29,7 @@ def add_peer(config: Path, domain: str, options: EntryOptions, *, connects: bool
     valid_domain(domain)
     before = load_settings(config)
     if any(peer.domain == domain for peer in before.peer):
-        raise SettingsError(f"the settings have an entry for {domain} already")
+        raise SettingsError(f"the settings have an entry for {domain} already; change or remove that one")
     text = entry_text(domain, options)
     folder = config.parent / "conf.d"
     path = folder / f"peer-{domain}.toml"

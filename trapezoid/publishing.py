@@ -225,7 +225,7 @@ def _published(site: SigningSite) -> Publication | None:
         return None
     index = site.folder.load()
     if index.domain != site.domain:
-        raise SettingsError(f"{site.path} belongs to {index.domain}")
+        raise SettingsError(f"{site.path} is the site of {index.domain}; name that of {site.domain}")
     return index
 
 
@@ -234,7 +234,7 @@ def published_fingerprint(site: Path) -> str:
     folder = SiteFolder(site)
     newest = folder.newest_root(folder.load().domain)
     if newest is None:
-        raise SettingsError(f"{site}: no root is published")
+        raise SettingsError(f"{site}: no root is published; run `trapezoid publish`")
     return key_set_fingerprint(newest[1])
 
 
@@ -289,7 +289,7 @@ def _manifest(
             return envelope, False
     last = previous.serial if previous else 0
     if serial and serial <= last:
-        raise SettingsError(f"serial {serial} is not above the published {last}")
+        raise SettingsError(f"serial {serial} is not above the published {last}; give a higher one, or none")
     release = StubRelease(
         domain=site.domain,
         name=facts.name,

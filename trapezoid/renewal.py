@@ -74,7 +74,7 @@ def renew(site: Path, keys: KeyRing, *, domain: str, now: float) -> RenewalRepor
     """
     folder = SiteFolder(site)
     if folder.load().domain != domain:
-        raise SettingsError(f"{site} belongs to {folder.load().domain}, not to {domain}")
+        raise SettingsError(f"{site} is the site of {folder.load().domain}; name that of {domain}")
     if _settled(folder) == folder.load() and not any(one.is_due for one in judge_all(published_terms(folder), now)):
         return _report(folder, (), (), now)
     renewed: list[str] = []

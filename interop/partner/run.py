@@ -20,7 +20,7 @@ from interop.partner.model import PartnerCase, PartnerStep
 from interop.partner.node import NodeUnderTest
 from interop.partner.servers import PartnerServers
 from interop.partner.stage import Place, Stage
-from interop.partner.terms import PartnerTerms, case_domain, load_terms
+from interop.partner.terms import TERMS_FILE, PartnerTerms, case_domain, load_terms
 from interop.processes import READY_SECONDS, Child, leaves
 from interop.runtime_client import UnexpectedAnswerError
 from protofly.errors import SettingsError, TransportError
@@ -172,7 +172,10 @@ async def running_partner(folder: Path) -> AsyncIterator[Partner]:
         try:
             await nursery.start(servers.run, terms.name_server_port)
         except OSError as exc:
-            raise SettingsError(f"{folder}: a port of the partner is taken: {exc}") from exc
+            raise SettingsError(
+                f"{folder}: a port of the partner is taken ({exc}): end the program there, or name other ports in "
+                f"{TERMS_FILE}"
+            ) from exc
         child = await _start_node(folder, terms, node)
         try:
             yield Partner(node, servers, domains)
@@ -186,7 +189,9 @@ async def _start_node(folder: Path, terms: PartnerTerms, node: NodeUnderTest) ->
     if await node.is_reachable():
         return None
     if not terms.node.command:
-        raise SettingsError(f"{terms.node.runtimes}: nobody listens, and {folder} does not say how to start the node")
+        raise SettingsError(
+            f"{terms.node.runtimes}: no node listens: start it, or set node.command in {folder / TERMS_FILE}"
+        )
     _empty(folder, terms.node.data)
     program, *arguments = terms.node.command
     child = Child(arguments, log_file=folder / "node.log", program=(program,), folder=folder)
@@ -205,6 +210,6 @@ def _empty(folder: Path, data: str) -> None:
         return
     target = (folder / data).resolve()
     if not target.is_relative_to(folder.resolve()) or target == folder.resolve():
-        raise SettingsError(f"{target} is not below {folder}; it is not emptied")
+        raise SettingsError(f"node.data: {target} is not below {folder}, so it is not emptied; name a folder there")
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True, mode=0o700)

@@ -62,7 +62,10 @@ class PushKey:
             raise SettingsError(f"push.key: {file}: {exc}") from exc
         members = self._key.as_dict(private=False)
         if members.get("crv") != "P-256" or not self._key.is_private:
-            raise SettingsError(f"push.key: {file} is no private key on P-256")
+            raise SettingsError(
+                f"push.key: {file} is no private key on P-256; make one: openssl genpkey -algorithm EC -pkeyopt "
+                "ec_paramgen_curve:P-256"
+            )
         self._subject = subject
         point = b"\4" + _bytes(str(members["x"])) + _bytes(str(members["y"]))
         self.public = base64.urlsafe_b64encode(point).rstrip(b"=").decode()

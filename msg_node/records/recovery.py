@@ -149,7 +149,9 @@ def lock_spool(spool: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as exc:
         os.close(descriptor)
-        raise SettingsError(f"records spool {spool} is in use by another node") from exc
+        raise SettingsError(
+            f"records spool {spool} is in use by another node: stop it, or name another records.spool_dir"
+        ) from exc
     return descriptor
 
 

@@ -50,7 +50,7 @@ def _read_token(path: Path) -> str:
     try:
         return read_token(read_private(path).decode("ascii"))
     except UnicodeDecodeError as exc:
-        raise SettingsError(f"{path}: not an access token") from exc
+        raise SettingsError(f"{path}: not an access token: one line of letters, digits and -._~+/=") from exc
 
 
 def interworking_problems(settings: Settings) -> Iterator[Problem]:

@@ -272,7 +272,9 @@ class LiveSigner:
         _check_readable(document)
         envelope = sign_document(document, self._keys)
         if len(envelope) > limits.LIVE_BYTES:
-            raise SettingsError(f"the live document has {len(envelope):,} bytes; readers take {limits.LIVE_BYTES:,}")
+            raise SettingsError(
+                f"the live document has {len(envelope):,} bytes; readers take {limits.LIVE_BYTES:,}: remove stubs"
+            )
         signed = SignedLive(envelope, document)
         self.keep(signed)
         return signed

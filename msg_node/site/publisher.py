@@ -176,7 +176,9 @@ def live_options(settings: Settings, publish: PublishSettings) -> LiveOptions:
 
 def _check_publication(publication: Publication, settings: Settings) -> None:
     if publication.domain != settings.node.domain:
-        raise SettingsError(f"publish.site_dir belongs to {publication.domain}, this node to {settings.node.domain}")
+        raise SettingsError(
+            f"publish.site_dir is the site of {publication.domain}: name that of {settings.node.domain}"
+        )
     unproved = set(settings.node.aliases) - set(publication.aliases)
     if unproved:
         raise SettingsError(f"node.aliases: the published root does not name {', '.join(sorted(unproved))}")

@@ -16,8 +16,7 @@ from msg_node.kernel.domain_records import DomainRecords
 from msg_node.registries.engine_guids import EngineGuids
 from msg_node.registries.guid_store import Guids, GuidStore, Kept
 from msg_node.settings.model import Settings
-from msg_node.wiring.cluster import open_engine
-from protofly.errors import SettingsError
+from msg_node.wiring.cluster import needed_engine, open_engine
 
 _GUIDS_FILE = "guids.sqlite"
 ADOPTED = ".adopted"
@@ -111,11 +110,9 @@ def records_for_commands(settings: Settings) -> Iterator[DomainRecords]:
     """Records of the domain, for a command beside nodes that may run.
 
     Raises:
-        SettingsError: The settings name no engine; see `open_engine` as well.
+        SettingsError: The settings name no engine; see `needed_engine`.
     """
-    engine = open_engine(settings)
-    if engine is None:
-        raise SettingsError("this node has its state for itself: there is no storage.engine in its settings")
+    engine = needed_engine(settings)
     from msg_node.storage.engine_records import EngineRecords
 
     records = EngineRecords(engine)

@@ -21,8 +21,7 @@ from msg_node.storage.engine_options import EngineOptions
 from msg_node.storage.file_checks import FileError
 from msg_node.storage.state_file import StateFile
 from msg_node.wiring.accounts import ADOPTED
-from msg_node.wiring.cluster import instance_of, node_facts, open_engine
-from protofly.errors import SettingsError
+from msg_node.wiring.cluster import instance_of, needed_engine, node_facts
 
 _STATE: Final = "state.sqlite"
 _TOKENS: Final = "tokens.sqlite"
@@ -49,9 +48,7 @@ def adopt_stored(settings: Settings, name: str) -> dict[str, int]:
         SettingsError: A node runs on the data folder, or the state is sealed, or the settings name no engine.
         HostError: The state cannot be read, or the engine not be used; the state is where it was.
     """
-    engine, data_dir = open_engine(settings), settings.node.data_dir
-    if engine is None:
-        raise SettingsError("this node has its state for itself: there is no storage.engine in its settings")
+    engine, data_dir = needed_engine(settings), settings.node.data_dir
     if not stored_before(data_dir):
         return {}
     with running_alone(data_dir, ()):

@@ -152,6 +152,18 @@ def open_engine(settings: Settings) -> Engine | None:
     return Engine(options)
 
 
+def needed_engine(settings: Settings) -> Engine:
+    """The engine of the settings, for what only nodes with a shared state have.
+
+    Raises:
+        SettingsError: The settings name no engine; and as `open_engine`.
+    """
+    engine = open_engine(settings)
+    if engine is None:
+        raise SettingsError("storage.engine is not set: this node keeps its state for itself, and shares nothing")
+    return engine
+
+
 @asynccontextmanager
 async def held_name(settings: Settings, revision: Callable[[], str]) -> AsyncIterator[HeldName | None]:
     """Hold the name of this node in the engine; None for a node that keeps its state itself.

@@ -86,4 +86,6 @@ def stub_file(settings: Settings, stub: Path) -> Path:
     shipped = shipped_file("stubs", stub.name, f"{stub.name}.wasm")
     if shipped.is_file():
         return shipped
-    raise SettingsError(f"{stub.name}: no `.wasm` file, and no stub of that name is in our catalogue or comes with us")
+    raise SettingsError(
+        f"{stub.name}: no `.wasm` file, and neither our catalogue nor this program has a stub of that name; name a file"
+    )

@@ -83,14 +83,17 @@ def read_tariffs(values: Mapping[str, Any]) -> tuple[Tariff, ...]:
     names = [one.id for one in tariffs]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise SettingsError(f"tariff {twice[0]} is there twice")
+        raise SettingsError(f"tariff {twice[0]} is there twice: give each an id of its own")
     last: dict[str, Tariff] = {}
     for one in sorted(tariffs, key=lambda one: one.valid_from):
         if one.valid_until is not None and one.valid_until < one.valid_from:
-            raise SettingsError(f"tariff {one.id} ends before it begins")
+            raise SettingsError(f"tariff {one.id} ends before it begins: exchange the days")
         before = last.get(one.peer)
         if before is not None and (before.valid_until is None or one.valid_from <= before.valid_until):
-            raise SettingsError(f"tariffs {before.id} and {one.id} with {one.peer} are valid on the same day")
+            raise SettingsError(
+                f"tariffs {before.id} and {one.id} with {one.peer} are valid on the same day: end one before the "
+                "other begins"
+            )
         last[one.peer] = one
     return tariffs
 

@@ -63,7 +63,7 @@ def run(lake: LakeFiles, rule: Listed = Listed(), *, author: str, key: SigningKe
         OSError: The file cannot be written.
     """
     if not 0 < rule.hours <= VALID_SECONDS_MAX / 3600:
-        raise SettingsError(f"--hours is more than 0 and at most {VALID_SECONDS_MAX / 3600:.0f}")
+        raise SettingsError(f"--hours: expected more than 0 and at most {VALID_SECONDS_MAX / 3600:.0f}")
     owners = sorted({row["our_domain"] for row in lake.read_small(NODE_OWNER, ("our_domain",)).to_pylist()})
     if owners and author not in owners:
         raise SettingsError(f"{author} has no records in this lake, which has those of {', '.join(owners)}")

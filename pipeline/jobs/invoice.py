@@ -168,7 +168,8 @@ def _check_zone(issued: Iterable[Mapping[str, Any]], of: Billed) -> None:
     others = sorted({row["zone"] for row in issued} - {of.zone})
     if others:
         raise SettingsError(
-            f"months with {of.peer} were billed in {others[0]}: in {of.zone} hours would be billed twice, or never"
+            f"months with {of.peer} were billed in {others[0]}: in {of.zone} hours would be "
+            f"billed twice, or never; give --zone {others[0]}"
         )
 
 

@@ -235,12 +235,15 @@ class _Round:
         named = day_and_step(path.name)
         if named is None:
             if USAGE_FILE.fullmatch(path.name) is None:
-                raise SettingsError("nothing that partners hand over has such a name")
+                raise SettingsError(
+                    "unknown-name: partners hand over `DAY.totals`, `DAY.details`, `DAY.return-NUMBER` and "
+                    "`usage-NUMBER.report`"
+                )
             self._take_usage(path)
             return
         day, step = named
         if day not in self.what.days:
-            raise SettingsError(f"wrong-day: {day} is not exchanged now")
+            raise SettingsError(f"wrong-day: {day} is not exchanged now; `days` under [exchange] says how far back")
         if step == "return":
             self._take_return(path, day)
             return
@@ -284,7 +287,7 @@ class _Round:
             raise SettingsError(f"{path.name}: too-many: {RETURNS_A_DAY} returns of {day} have come already")
         found = self._by_each_key(lambda key: read_return(path, peer_key=key, domain=domain, peer=peer))
         if found.day != day:
-            raise SettingsError(f"{path.name}: wrong-day: of {found.day}")
+            raise SettingsError(f"{path.name}: wrong-day: of {found.day}; ask {self.partner.domain} for it anew")
         note_return(self.lake, found, self.result)
         if found.file is not None:
             _warn(self.result, f"{peer} has refused {found.file.name}: {found.file.reason}: {found.file.detail}")

@@ -31,7 +31,10 @@ def proved_completeness(lake: LakeFiles, *, declared: Mapping[str, int] | None =
     declared = declared or {}
     unknown = sorted(declared.keys() - {one.node for one in stretches})
     if unknown:
-        raise SettingsError(f"nobody can vouch for {unknown[0]}: nothing that this node wrote is in the lake")
+        raise SettingsError(
+            f"nothing that {unknown[0]} wrote is in the lake, so nobody can vouch for it: `show segment_stretch` "
+            "lists the nodes"
+        )
     of_messages = [one for one in stretches if one.kind == RecordKind.MESSAGE.value]
     entered = declared_until(lake)
     words = {node: max(each.get(node, 0) for each in (entered, declared)) for node in entered.keys() | declared.keys()}

@@ -192,7 +192,9 @@ def take_return(lake: Lake, what: BillReturn) -> JobResult:
         if (row["our_domain"], row["peer_domain"]) == (what.peer, what.domain)
     }
     if strange := sorted(named - issued):
-        raise SettingsError(f"unknown-number: we have issued no {strange[0]} for {what.domain}")
+        raise SettingsError(
+            f"unknown-number: we have issued no {strange[0]} for {what.domain}; ask for the right number"
+        )
     object_to(result, [Objection(**msgspec.to_builtins(one)) for one in what.objections])
     result.outcome = f"{what.domain} does not accept {', '.join(sorted(named)) or 'a file'}"
     known = lake.read_small(PEER_RETURN, ("domain", "peer", "made_us"))

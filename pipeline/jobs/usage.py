@@ -273,6 +273,6 @@ def look_up(lake: Lake, report: UsageReport) -> JobResult:
 def watched_period(hours: float, until: int | None = None) -> tuple[int, int]:
     """From when until when so many hours are, up to a moment or to now. Raises SettingsError."""
     if not 0 < hours <= 24 * 31:
-        raise SettingsError("--hours is more than 0 and at most 744")
+        raise SettingsError("--hours: expected more than 0 and at most 744")
     until_us = time.time_ns() // 1000 if until is None else until
     return until_us - int(hours * 3_600_000_000), until_us

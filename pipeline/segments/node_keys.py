@@ -39,7 +39,9 @@ class _Collection:
         try:
             content = path.read_bytes()
             if len(content) > KEYS_FILE_BYTES:
-                raise SettingsError(f"{path}: too large for a file of keys")
+                raise SettingsError(
+                    f"{path}: too large for a file of keys; name one that `trapezoid keys records` has printed"
+                )
             entries = msgspec.json.decode(content, type=dict[str, _NodeKey])
         except OSError as exc:
             raise SettingsError(f"{path}: {exc.strerror}") from exc
@@ -48,9 +50,11 @@ class _Collection:
         for key_id, entry in entries.items():
             record = KeyRecord(alg=entry.alg, pub=entry.pub, nbf=entry.nbf, exp=entry.exp)
             if not is_usable(record):
-                raise SettingsError(f"{path}: key {key_id} is malformed or weak")
+                raise SettingsError(f"{path}: key {key_id} is malformed or weak; fetch the keys of the node anew")
             if self.keys.setdefault((entry.node, key_id), record) != record:
-                raise SettingsError(f"{path}: key {key_id} of {entry.node} is here twice, and differs")
+                raise SettingsError(
+                    f"{path}: key {key_id} of {entry.node} is here twice, and differs; remove the wrong one"
+                )
 
 
 def load_trust(path: Path | None, *, requires_signatures: bool = False) -> Trust:

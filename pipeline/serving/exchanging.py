@@ -22,7 +22,7 @@ def exchange_of(settings: ServeSettings, peer: str = "") -> Exchanging:
         SettingsError: There is nobody, or our key cannot be used.
     """
     if settings.exchange is None:
-        raise SettingsError("the settings have no [exchange], which says who we are for our partners")
+        raise SettingsError("the settings have no [exchange]: add it, with our domain and key")
     partners = [one for one in settings.partner if peer in {"", one.domain}]
     if not partners:
         raise SettingsError(f"the settings have no [[partner]]{f' {peer}' if peer else ''}")
@@ -72,7 +72,7 @@ def publish_list(lake: LakeFiles, settings: ServeSettings) -> JobResult:
         OSError: It cannot be written.
     """
     if settings.block_list is None or settings.exchange is None:
-        raise SettingsError("the settings have no [block_list], or no [exchange], which says who we are")
+        raise SettingsError("the settings have no [block_list] or no [exchange]: both are needed to publish one")
     listing, exchange = settings.block_list, settings.exchange
     rule = block_list.Listed(days=listing.days, alerts=listing.alerts, hours=listing.hours)
     key = load_signing_key(Path(exchange.key))

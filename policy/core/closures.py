@@ -68,7 +68,7 @@ def compile_condition(condition: Condition, level: int = 0) -> Predicate:
         SettingsError: An attribute, operator or parameter that does not go together; too many levels.
     """
     if level > POLICY_NESTING_LEVELS:
-        raise SettingsError(f"conditions are nested more than {POLICY_NESTING_LEVELS} deep")
+        raise SettingsError(f"conditions are nested more than {POLICY_NESTING_LEVELS} deep: split the rule")
     if isinstance(condition, Test):
         return compile_test(condition)
     if isinstance(condition, Not):
@@ -190,7 +190,7 @@ def compile_test(test: Test) -> Predicate:
 
 def _presence(attribute: Attribute, test: Test) -> Predicate:
     if len(test.parameters) != 1 or not isinstance(test.parameters[0], bool):
-        raise SettingsError("present takes true or false")
+        raise SettingsError("present: expected true or false")
     read, wanted = attribute.read, test.parameters[0]
     return lambda facts: (read(facts) is not None) is wanted
 
@@ -258,7 +258,7 @@ def _between(attribute: Attribute, parameter: Scalar) -> _Check:
     """Exclusive at both ends; a time whose end comes before its start runs over midnight."""
     words = text_parameter(parameter).split()
     if len(words) != 2:
-        raise SettingsError('between takes "<start> <end>"')
+        raise SettingsError('between: expected "<start> <end>"')
     parsed = [number_parameter(word) if attribute.kind is AttributeKind.NUMBER else word for word in words]
     start, end = (canonical_parameter(attribute, word) for word in parsed)
     assert isinstance(start, int)
@@ -266,5 +266,5 @@ def _between(attribute: Attribute, parameter: Scalar) -> _Check:
     if start <= end:
         return lambda value: start < value < end
     if attribute.kind is not AttributeKind.TIME:
-        raise SettingsError("between: the start comes after the end")
+        raise SettingsError("between: the start comes after the end; exchange them")
     return lambda value: value > start or value < end

@@ -77,7 +77,7 @@ def compile_rule(policy_set: PolicySet, policy: Policy, rule: Rule, policy_numbe
     """
     rule_id = "/".join(name for name in (policy_set.id, policy.id, rule.id) if name)
     if rule.effect not in (Effect.PERMIT, Effect.DENY):
-        raise SettingsError(f"rule {rule_id}: effect is permit or deny")
+        raise SettingsError(f"rule {rule_id}: effect must be permit or deny")
     obligations = tuple(
         obligation
         for obligation in (*rule.obligations, *policy.obligations, *policy_set.obligations)

@@ -122,7 +122,7 @@ def read_document(text: str, *, name: str, syntax: Syntax) -> Node:
         SettingsError: Not TOML or JSON, members given twice, too large, nested too deep.
     """
     if len(text) > POLICY_FILE_BYTES:
-        raise SettingsError(f"{name}: larger than {POLICY_FILE_BYTES} bytes")
+        raise SettingsError(f"{name}: larger than {POLICY_FILE_BYTES} bytes; split it")
     if not text.strip():
         raise SettingsError(f"{name}: the file is empty; to deny everything, write a rule that does")
     try:

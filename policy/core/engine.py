@@ -216,20 +216,23 @@ class CompiledPolicies:
         by_name = dict[str, Limit]()
         for limit in limits:
             if by_name.setdefault(limit.name, limit) is not limit:
-                raise SettingsError(f'two limits have the name "{limit.name}", and say different things')
+                raise SettingsError(f'two limits have the name "{limit.name}", and say different things: rename one')
         return limits
 
     def _check_size(self) -> None:
         """Refuse what could never be asked, or is ambiguous."""
         if len(self._sets) > POLICY_SETS or len(self._rules) > POLICY_RULES:
-            raise SettingsError(f"at most {POLICY_SETS} policy sets and {POLICY_RULES} rules")
+            raise SettingsError(
+                f"more than {POLICY_SETS} policy sets or {POLICY_RULES} rules: name domains in lists instead of one "
+                "rule for each"
+            )
         seen: set[str] = set()
         for prefix, owner in ((RULE_PREFIX, "gates for a time"), (DOCUMENT_PREFIX, "policies of objects")):
             if any(policy_set.id.startswith(prefix) for policy_set in self.sets):
-                raise SettingsError(f'no id of a set begins with "{prefix}": {owner} are named so')
+                raise SettingsError(f'no id of a set begins with "{prefix}": {owner} are named so; rename the set')
         for name in [policy_set.id for policy_set in self.sets] + [rule.rule_id for rule in self._rules]:
             if name in seen:
-                raise SettingsError(f'the id "{name}" is used twice')
+                raise SettingsError(f'the id "{name}" is used twice: rename one')
             seen.add(name)
         closed = ""
         for policy_set in self.sets:

@@ -106,9 +106,11 @@ def _rate_of(name: str, words: _Words) -> RateLimit | None:
 def _quota_of(name: str, words: _Words) -> Quota | None:
     volumes = [volume for volume in (words.messages, words.bytes) if volume is not None]
     if (words.per is None) is not (not volumes):
-        raise SettingsError(f"limit {name}: per, and messages or bytes, belong together")
+        raise SettingsError(f"limit {name}: give per together with messages or bytes")
     if any(volume <= 0 for volume in volumes):
-        raise SettingsError(f"limit {name}: messages and bytes are more than 0; to let nothing pass, deny it")
+        raise SettingsError(
+            f"limit {name}: messages and bytes must be more than 0; to let nothing pass, write a rule that denies"
+        )
     return None if words.per is None else Quota(per=words.per, messages=words.messages, bytes=words.bytes)
 
 

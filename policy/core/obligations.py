@@ -171,19 +171,23 @@ def check_obligations(obligations: Iterable[Obligation]) -> None:
         if check is not None:
             check(one.value)
             if one.name in seen:
-                raise SettingsError(f'the obligation "{one.name}" is given twice')
+                raise SettingsError(f'the obligation "{one.name}" is given twice: keep one')
             seen.add(one.name)
         if one.name == "limit" and one.on is not Effect.PERMIT:
-            raise SettingsError("a limit belongs to a rule that permits: what is denied needs none")
+            raise SettingsError("a limit belongs to a rule that permits: leave it out of one that denies")
     if len(seen & {"redirect", "answer", "park"}) > 1:
-        raise SettingsError("a message is redirected, answered or parked: give one of these obligations")
+        raise SettingsError("a message can only be redirected, or answered, or parked: keep one of these obligations")
     if len(seen & {"redirect", "answer", "limit"}) > 1:
-        raise SettingsError("a limit counts what passes: a message that is redirected or answered does not")
+        raise SettingsError(
+            "a limit counts messages that pass, and a redirected or answered one does not: leave out the limit"
+        )
     if seen & _ABOUT_DATA and {one.on for one in obligations if one.name in _ABOUT_DATA} != {Effect.PERMIT}:
-        raise SettingsError("a label belongs to a rule that permits: what is denied does not leave")
+        raise SettingsError("a label belongs to a rule that permits: leave it out of one that denies")
     limit, mark = limit_of(obligations), mark_of(obligations)
     if limit is not None and mark is not None and limit.name == mark.name:
-        raise SettingsError(f'the limit "{limit.name}" counts what it lets pass: a mark would count it twice')
+        raise SettingsError(
+            f'the limit "{limit.name}" counts what it lets pass: leave out the mark, or give it another name'
+        )
 
 
 def check_labelled(obligations: Iterable[Obligation]) -> None:

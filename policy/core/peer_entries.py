@@ -169,7 +169,7 @@ def _checked_entries(peers: Mapping[str, PeerRule], quotas: Quotas) -> dict[str,
     for name, rule in peers.items():
         pattern = parse_domain_pattern(name)
         if pattern in entries:
-            raise SettingsError(f'the peer "{pattern}" is named twice')
+            raise SettingsError(f'the peer "{pattern}" has two entries: keep one')
         try:
             entries[pattern] = PeerEntry(pattern, rule, quotas)
         except SettingsError as exc:

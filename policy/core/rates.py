@@ -130,7 +130,7 @@ class TypedBuckets:
             bucket = RateBucket(group.limit)
             for type_ in group.types:
                 if self._by_type.setdefault(type_, bucket) is not bucket:
-                    raise SettingsError(f"two rates for messages of type {type_}")
+                    raise SettingsError(f"two rates for messages of type {type_}: keep one")
 
     def take(self, size_bytes: int, now: float, type_: str = "") -> float:
         """See `Bucket`."""

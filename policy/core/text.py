@@ -164,7 +164,7 @@ def _checked_file(
 ) -> PolicyFile:
     """Compile the file by itself, one that only reports as if it were enforced, and hold its tests against it."""
     if not nodes:
-        raise SettingsError(f"{source.name}: there is no policy set in it")
+        raise SettingsError(f"{source.name}: there is no policy set in it; write one, or leave the file out")
     sets = tuple(_parse_set(node, parser, number) for number, node in enumerate(nodes, 1))
     try:
         if all(policy_set.mode is Mode.REPORT for policy_set in sets):

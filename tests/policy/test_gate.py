@@ -301,7 +301,7 @@ def test_most_specific_entry_counts() -> None:
     [
         ({"b..example": PeerRule()}, "not a domain"),
         ({"*b.example": PeerRule()}, "whole labels"),
-        ({"b.example": PeerRule(), "B.example": PeerRule()}, "named twice"),
+        ({"b.example": PeerRule(), "B.example": PeerRule()}, "has two entries"),
         ({"b.example": PeerRule(rate=RateLimit(messages_per_second=0.0))}, r'peer "b.example": messages_per_second'),
     ],
 )

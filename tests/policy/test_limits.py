@@ -261,7 +261,7 @@ def test_other_policies_forget_rates_and_keep_volumes() -> None:
         ("{}", "needs messages_per_second"),
         ('{ by = "everybody", per = "day", messages = 1 }', "everybody"),
         ('{ per = "week", messages = 1 }', "week"),
-        ('{ per = "day" }', "belong together"),
+        ('{ per = "day" }', "together with"),
         ("{ messages = 5 }", "needs messages_per_second"),
         ('{ per = "day", messages = 0 }', "more than 0"),
         ("{ messages_per_second = 0 }", "must be more than 0"),
@@ -280,7 +280,7 @@ def test_a_limit_that_makes_no_sense_is_refused_with_its_line(limit: str, compla
     [
         ('limit = "calls"', 'limit = "cals"', 'p.toml:9: unknown limit "cals"; did you mean "calls"'),
         ('effect = "permit"\ncond', 'effect = "deny"\ncond', "belongs to a rule that permits"),
-        ('limit = "calls"', 'limit = "calls", answer = 480', "counts what passes"),
+        ('limit = "calls"', 'limit = "calls", answer = 480', "counts messages that pass"),
     ],
 )
 def test_a_limit_where_it_cannot_be_is_refused(old: str, new: str, complaint: str) -> None:

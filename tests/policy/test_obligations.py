@@ -174,7 +174,7 @@ def test_what_a_limit_refuses_has_no_duties_and_no_marks() -> None:
 @pytest.mark.parametrize(
     ("obligations", "words"),
     [
-        ('{ mark = "strikes", limit = "strikes" }', "would count it twice"),
+        ('{ mark = "strikes", limit = "strikes" }', "leave out the mark"),
         ('{ mark = "nobody" }', "limit"),
         ("{ mark = true }", "expected"),
     ],
@@ -208,9 +208,9 @@ def test_marks_without_a_meaning_are_refused_when_they_are_loaded(obligations: s
         ('{ answer = { code = 200, text = "x" } }', "unknown key"),
         ('{ answer = { description = "x" } }', 'needs a "code"'),
         ('{ answer = "200 a\\u0007b" }', "from 200 to 599"),
-        (f'{{ redirect = "{DESK}", answer = 200 }}', "give one of"),
+        (f'{{ redirect = "{DESK}", answer = 200 }}', "keep one of"),
         ('{ log = "x", permit = { log = "y" } }', "given twice"),
-        (f'{{ redirect = "{DESK}", park = true }}', "give one of"),
+        (f'{{ redirect = "{DESK}", park = true }}', "keep one of"),
         ('{ log = "" }', "log: expected"),
         (f'{{ log = "{"x" * 65}" }}', "log: expected"),
         ('{ log = "a\\u0007b" }', "log: expected"),

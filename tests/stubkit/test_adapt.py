@@ -163,7 +163,7 @@ def test_configuration_and_endpoints_of_the_wrong_form_are_refused(tmp_path: Pat
     with pytest.raises(SettingsError, match="no JSON object"):
         read_json_object(path)
     for option in ("mn", "=wss://x", "mn="):
-        with pytest.raises(SettingsError, match="is no NAME=URL"):
+        with pytest.raises(SettingsError, match="expected NAME=URL"):
             _by_url([option])
     assert _by_url(["mn=wss://x/?a=b"]) == {"wss://x/?a=b": "mn"}
 

@@ -177,7 +177,7 @@ def test_nodes_of_an_embedded_state_are_not_listed(tmp_path: Path) -> None:
     config = tmp_path / "node.toml"
     config.write_text(SETTINGS.split("[storage]")[0])
     code, output = run(config, "node", "list")
-    assert (code, "no storage.engine" in output) == (2, True)
+    assert (code, "storage.engine is not set" in output) == (2, True)
 
 
 def test_what_is_left_in_files_of_before_the_engine_is_said_and_taken_over_once(

@@ -157,7 +157,7 @@ def test_renewing_takes_no_other_options_and_no_other_domain(site: Site, tmp_pat
         assert (code, "omit the module" in facts["error"]["detail"]) == (2, True)
     run("keys", "init", "b.example", "--keys", tmp_path / "b")
     done = run("publish", "b.example", "--keys", tmp_path / "b", "--site", site.path, "--renew")
-    assert (done.exit_code, f"belongs to {DOMAIN}" in done.stderr) == (2, True)
+    assert (done.exit_code, f"is the site of {DOMAIN}" in done.stderr) == (2, True)
     assert site.content() == before
 
 

@@ -103,7 +103,7 @@ def test_a_copy_of_another_domain_is_refused_and_leaves_nothing(config: Path, ru
     copy = tmp_path / "copy.tar.gz"
     run("export", copy, "--config", config)
     code, text = run("import", copy, "--config", settings_in(tmp_path, domain="z.example", data="z"))
-    assert (code, "is of a.example" in text) == (2, True)
+    assert (code, "has the state of a.example" in text) == (2, True)
     assert not (tmp_path / "z" / "state.sqlite").exists()
 
 

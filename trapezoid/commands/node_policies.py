@@ -83,7 +83,7 @@ def _signature(path: Path) -> str:
     except OSError as exc:
         raise SettingsError(f"{path}: {exc.strerror}") from exc
     except UnicodeDecodeError as exc:
-        raise SettingsError(f"{path}: no signature") from exc
+        raise SettingsError(f"{path}: no signature; make one with `trapezoid policy sign`") from exc
 
 
 @app.command("activate")

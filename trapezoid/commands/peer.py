@@ -220,7 +220,7 @@ def _check_retrust(settings: Settings, domain: str, fingerprint: str) -> None:
     is_ours = False
     valid_domain(domain)
     if domain in settings.own_domains:
-        raise SettingsError(f"{domain} is our own domain")
+        raise SettingsError(f"{domain} is our own domain; name another one")
     if not is_fingerprint(fingerprint):
         raise SettingsError(
             f"--fingerprint {fingerprint!r}: expected 43 characters of base64url, from `trapezoid keys fingerprint`"

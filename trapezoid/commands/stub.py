@@ -145,7 +145,7 @@ def _by_url(options: list[str]) -> dict[str, str]:
     for option in options:
         name, separator, url = option.partition("=")
         if not separator or not name or not url:
-            raise SettingsError(f"{option!r} is no NAME=URL")
+            raise SettingsError(f"--endpoint {option!r}: expected NAME=URL")
         endpoints[url] = name
     return endpoints
 

@@ -327,7 +327,7 @@ def test_a_publication_of_another_domain_is_refused(published: Published) -> Non
         site=published.settings.site,
         publish=published.settings.publish,
     )
-    with pytest.raises(SettingsError, match=r"belongs to a\.example"):
+    with pytest.raises(SettingsError, match=r"the site of a\.example"):
         Site.from_settings(settings)
 
 
