@@ -72,7 +72,6 @@ class TrialLink(LinkPort):
     """The link of a stub that runs without a node: one queue, and a list of what came. Also observes the instance."""
 
     def __init__(self, request: LiveRequest, result: LiveResult) -> None:
-        self.now = time.monotonic
         self._queue = OutboundQueue("0f" * 16, QueueLimits(waiting_messages=MESSAGES_MAX))
         self._request = request
         self._result = result
@@ -95,7 +94,7 @@ class TrialLink(LinkPort):
             [message] = decode(raw)
         except (PeerError, ValueError) as exc:
             raise SettingsError(f"cannot be sent: {exc}") from exc
-        now = self.now()
+        now = time.monotonic()
         pending = OutboundMessage(
             message=message,
             wire=message.raw,
@@ -120,7 +119,7 @@ class TrialLink(LinkPort):
             event.carrier.pump()
         elif isinstance(event, CarrierDown):
             self._carrier = None
-            self._queue.carrier_lost(self.now())
+            self._queue.carrier_lost(time.monotonic())
         elif isinstance(event, Accepted):
             self._result.accepted += len(self._queue.accepted(event.number))
         elif isinstance(event, Refused) and self._queue.refused(event.number) is not None:

@@ -101,7 +101,6 @@ class _Contact(LinkPort):
 
     def __init__(self, asked: Message | None) -> None:
         self._queue = OutboundQueue(token_hex(16))
-        self.now = time.monotonic
         self.is_up = trio.Event()
         self.has_ended = False
         self.said = ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, Literal, Protocol
 
 import msgspec
@@ -151,9 +151,6 @@ class Inbox(Protocol):
 
 class LinkPort(ABC):
     """The link, as its carriers see it."""
-
-    now: Callable[[], float]
-    """The clock of the link, and so of its carriers: monotonic seconds."""
 
     @property
     @abstractmethod

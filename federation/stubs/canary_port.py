@@ -23,7 +23,6 @@ class CanaryPort(LinkPort):
 
     def __init__(self, link: DomainLink, lane: CanaryLane, stub_sha256: str) -> None:
         self._link = link
-        self.now = link.now
         self._lane = lane
         self._machine = CanaryMachine(link.machine, lane)
         self._stub_sha256 = stub_sha256
@@ -42,7 +41,7 @@ class CanaryPort(LinkPort):
             inward.carrier_proved(event.carrier, event.domains)
         elif isinstance(event, CarrierDown):
             inward.carrier_lost(event.carrier)
-        now = self.now()
+        now = link.now()
         actions = self._machine.handle(event, now)
         if actions:
             with link.records.as_carried_by("stub", self._stub_sha256):

@@ -6,6 +6,7 @@ flood it is hundreds, and nobody decides which. Source: design, sections 3 and 4
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -55,6 +56,7 @@ class StubInstance:
         identity: Signs for it, and checks what its far end proves.
         meters: What the stub of this domain has used, over all its runs.
         grant: What the operator grants it at most.
+        now: The clock of its exchanges and shares: monotonic seconds.
     """
 
     stub: VerifiedStub
@@ -65,6 +67,7 @@ class StubInstance:
     identity: Identity
     meters: StubMeters
     grant: StubGrant = WHOLE_GRANT
+    now: Callable[[], float] = time.monotonic
 
     @property
     def grants(self) -> Grants:
@@ -140,6 +143,7 @@ class HostedStub(Carrier):
         )
         self._instance = instance
         self._process = instance.process
+        self._now = instance.now
         self._queue, self._port = port.queue, port
         self._observer = observer
         self._nursery = handler_nursery
@@ -237,7 +241,7 @@ class HostedStub(Carrier):
         events = self.running.take_events()
         batch: list[OutboundMessage] = []
         if self._may_send:
-            batch = self._queue.take_batch(BATCH_MESSAGES, BATCH_BYTES, self._port.now())
+            batch = self._queue.take_batch(BATCH_MESSAGES, BATCH_BYTES, self._now())
             events += map(_as_event, batch)
         return events, batch
 
@@ -246,13 +250,13 @@ class HostedStub(Carrier):
         if not events:
             await trio.lowlevel.checkpoint()
             return
-        started = self._port.now()
+        started = self._now()
         try:
             reply = await self._process.exchange(events)
         except StubFaultError as exc:
             self._convict([pending.number for pending in batch], exc.fault or exc.code.word)
             raise
-        elapsed_us = int((self._port.now() - started) * 1e6)
+        elapsed_us = int((self._now() - started) * 1e6)
         self.running.meters.exchanged(
             messages=len(batch),
             elapsed_us=elapsed_us,
@@ -284,14 +288,14 @@ class HostedStub(Carrier):
         """Wait while the stub has taken more than its share; a worker that ends is noticed at once."""
         pause_seconds = self.running.meters.pause_seconds
         if pause_seconds:
-            began = self._port.now()
+            began = self._now()
             with trio.move_on_after(pause_seconds):
                 await self._process.wait_ended()
-            self.running.meters.paused_us += int((self._port.now() - began) * 1e6)
+            self.running.meters.paused_us += int((self._now() - began) * 1e6)
 
     def _pay(self, cpu_us: int) -> None:
         """Take the cost of one exchange from the shares of the stub, and report when one of them is used up."""
-        meters, now = self.running.meters, self._port.now()
+        meters, now = self.running.meters, self._now()
         if meters.take(cpu_us, self.running.ledger.unasked, now):
             self._observer.throttled(meters.shortage(now))
 

@@ -68,7 +68,6 @@ class ConnectorPort(LinkPort):
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self.now = time.monotonic
         self.answered = self.dropped = 0
         self._queue = OutboundQueue(token_hex(16), QueueLimits(waiting_messages=INQUIRIES_PER_CONNECTOR))
         self._requests: dict[int, _Request] = {}

@@ -83,6 +83,7 @@ class StubRig:
             LineOpener(self.dialler, client_context()),
             self.identity,
             self.meters,
+            now=lambda: self.bus.clock.monotonic(),
         )
         try:
             await host(instance, self.link, self, self._until_cancelled)
