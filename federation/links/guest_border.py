@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from federation.core.border import InwardBorder, Speaker, hops_of, id_carried
 from federation.core.interworking import INTERWORKING_TYPES
+from federation.core.transactions import ANY_REPLIES, ONE_REPLY, Transactions, tracking_of
 from federation.discovery.redirects import follow_redirects
 from federation.links.decision_records import DecisionRecords
 from federation.links.link_context import UNIDENTIFIED, BorderRules
@@ -26,12 +27,15 @@ from policy.core.gate import GateVerdict
 from policy.core.session_class import SessionClass
 from protofly.address import domain_of, valid_domain
 from protofly.errors import Code, PeerError
-from protofly.limits import GATE_KNOWN_DOMAINS
+from protofly.late_replies import marked_late
+from protofly.limits import GATE_KNOWN_DOMAINS, REQUEST_TTL_SECONDS
 from protofly.message import Message
 from protofly.records import MessageRecord, envelope_digest
 
 CHANNEL = "guest"
 """The channel in records of such a message."""
+ANSWERED_SECONDS = 3600.0
+"""For so long a guest may take for its answer: who asks without a `ttl` times it itself, as with our own runtimes."""
 
 _NO_ROLES = frozenset[str]()
 _GUEST = SessionClass.GUEST.alone
@@ -42,13 +46,15 @@ class GuestContext:
     """The context that the borders of all guests share.
 
     `decisions` judges their opens, and records denials within bounds. `mains` gives the main domain of each alias that
-    the operator lists: its guests are judged as the link of that domain.
+    the operator lists: its guests are judged as the link of that domain. `doubt_until` is in monotonic seconds: until
+    then a reply to an unknown request may answer one of the process before this one.
     """
 
     rules: BorderRules
     recording: Recording
     decisions: DecisionRecords
     mains: dict[str, str] = field(default_factory=dict)
+    doubt_until: float = field(default_factory=lambda: time.monotonic() + REQUEST_TTL_SECONDS)
 
 
 class DeniedError(PeerError):
@@ -76,9 +82,9 @@ class Entered:
 
 
 class _Side:
-    """Border, records and events of the guests of one domain."""
+    """Border, records and events of the guests of one domain, and what they were asked."""
 
-    __slots__ = ("border", "events", "records")
+    __slots__ = ("asked", "border", "events", "records")
 
     def __init__(self, domain: str, context: GuestContext) -> None:
         speaker = Speaker(frozenset({domain}), context.rules.ours.domains)
@@ -86,6 +92,16 @@ class _Side:
         self.records = LinkRecords(domain, context.recording)
         self.events = LinkEvents(domain, context.recording.record)
         self.records.carried(channel=CHANNEL, peer_node="", stub_version="")
+        self.asked = Transactions(doubt_until=context.doubt_until)
+
+    def handed(self, message: Message, now: float) -> None:
+        """A guest was given a message; `now` is monotonic seconds."""
+        tracking = tracking_of(message)
+        if tracking is ONE_REPLY:
+            self.asked.started(message, now, ANSWERED_SECONDS)
+        elif tracking is ANY_REPLIES:
+            self.asked.addressed(message, now)
+        self.asked.expired(now)  # nobody is answered in its place
 
 
 class GuestBorder:
@@ -182,6 +198,13 @@ class GuestBorder:
             inner.judged(verdict.is_permitted_by_rule)
         return Entered(inner, entry, side.records, began)
 
+    def replied(self, domain: str, reply: Message) -> Message:
+        """A reply of a guest as it is delivered: marked late unless it answers what a guest of its domain was asked."""
+        asked, now = self._side(self._context.mains.get(domain, domain)).asked, time.monotonic()
+        if asked.replied(reply, now) or asked.is_open(reply) or not asked.is_late(reply, now):
+            return reply
+        return marked_late(reply)
+
     def refused(self, domain: str, message: Message, code: Code, now: float) -> None:
         """Record that a message of a guest was turned away before our gate saw it."""
         side = self._side(self._context.mains.get(domain, domain))
@@ -209,7 +232,8 @@ class GuestBorder:
         """
         rules, now, began = self.rules, time.time(), time.monotonic()
         domain = self._context.mains.get(domain, domain)
-        records = self._side(domain).records
+        side = self._side(domain)
+        records = side.records
         try:
             if message.type in INTERWORKING_TYPES:
                 rules.interworking.check_sent(domain, message)
@@ -241,6 +265,8 @@ class GuestBorder:
         if verdict.decision.shadow:
             records.decided(facts, verdict, msg_id)
         refused = hand_over()
+        if refused is None:
+            side.handed(message, began)
         records.handed(facts, verdict, msg_id, refused, policy_us=policy_us)
         return refused
 

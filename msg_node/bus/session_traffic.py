@@ -383,6 +383,8 @@ class SessionTraffic:
                 self._follow(admitted, sid)
             decision = parked(admitted, here_only(self._flows.router.decide(admitted, sid, now, may_park=False)))
             is_taken = is_response and self._delivery.answers_action(admitted, sid)
+            if is_response and not is_taken:
+                admitted = self.guests.replied(domain, admitted)
             refusal = None if is_taken else self._delivery.perform(port, admitted, decision, now)
         except PeerError as exc:
             entered.arrived(exc.code)

@@ -13,6 +13,7 @@ from typing import Final
 
 import pytest
 
+from federation.core import transactions
 from msg_node.kernel.credentials import OPERATOR, Credential, digest_of
 from msg_node.kernel.rules import Rules
 from policy.core.engine import CompiledPolicies
@@ -407,3 +408,78 @@ async def test_a_guest_hears_nothing_of_the_things_of_our_agents(tmp_path: Path,
             a_message("update", f"{agent}/lamp", address.replace("*", "x"), {"class": "event", "value": 1})
         )
         assert await wait(bo, keeper) == []
+
+
+# Answers: those of a guest count as often as those that its link would bring.
+
+ANSWERED = 17
+
+
+def answer(to: str, id_: object = ANSWERED, *, code: object = 200, **body: object) -> Json:
+    return a_message("response", BO, to, {"code": code, **body}, id_=id_)
+
+
+async def asked(asker: Runtime, bo: Runtime, **body: object) -> None:
+    """A request for the guest, which gets it."""
+    await asker.say(a_message("read", asker.address, BO, body, id_=ANSWERED))
+    assert [one["id"] for one in await wait(bo, asker)] == [ANSWERED]
+
+
+async def opened_late(rig: RuntimeRig, name: str) -> Runtime:
+    """A runtime that wants late replies."""
+    runtime = await rig.runtime()
+    runtime.address = f"runtime://{DOMAIN}/{name}"
+    assert code_and_reason(await runtime.ask("open", SESSION, body={"late": True})) == (200, "")
+    return runtime
+
+
+@pytest.mark.parametrize("wants", [False, True], ids=["usual", "wants late replies"])
+async def test_what_a_guest_answers_twice_or_unasked_is_late(tmp_path: Path, wants: bool) -> None:
+    async with hosted(tmp_path) as rig:
+        ana, bo = await (opened_late(rig, "ana") if wants else rig.opened("ana")), await guest(rig)
+        cleo = await rig.opened("cleo")
+        await asked(ana, bo)
+        for message in (
+            answer(ana.address, 18),
+            answer(ana.address, str(ANSWERED)),
+            answer(cleo.address),
+            answer(ana.address, code=100),
+            answer(ana.address, n=1),
+            answer(ana.address, n=2),
+        ):
+            await bo.say(message)
+        heard = [(one["id"], one["body"].get("n"), one["body"].get("late", False)) for one in await wait(ana, bo)]
+        timely = [(ANSWERED, None, False), (ANSWERED, 1, False)]
+        late = [(18, None, True), (str(ANSWERED), None, True), (ANSWERED, 2, True)]
+        assert [one for one in heard if not one[2]] == timely
+        assert [one for one in heard if one[2]] == (late if wants else [])
+        assert await cleo.heard() == []
+        await asked(ana, bo)
+        await bo.say(answer(ana.address, n=3))
+        assert [one["body"] for one in await wait(ana, bo)] == [{"code": 200, "n": 3}]
+
+
+async def test_several_answers_of_guests_that_name_themselves_are_in_time(tmp_path: Path) -> None:
+    async with hosted(tmp_path) as rig:
+        ana, bo = await rig.opened("ana"), await guest(rig)
+        await asked(ana, bo)
+        for name in ("x", "y", "y"):
+            await bo.say(answer(ana.address, source=f"hyperty://{FOREIGN}/{name}", n=name))
+        assert [one["body"]["n"] for one in await wait(ana, bo)] == ["x", "y", "y"]
+
+
+async def test_what_many_requests_to_silent_guests_leave_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions, "MAX_OPEN", 20)
+    async with hosted(tmp_path) as rig:
+        ana, bo = await rig.opened("ana"), await guest(rig)
+        for number in range(100):
+            await ana.say(a_message("read", ana.address, BO, {}, id_=number))
+        await wait(bo, ana)
+        [side] = rig.bus.from_sessions.guests._sides.values()
+        assert len(side.asked) == 20
+        assert side.asked.expired(0.0) == []
+        for number in (10, 95):
+            await bo.say(answer(ana.address, number))
+        assert [one["id"] for one in await wait(ana, bo)] == [95]

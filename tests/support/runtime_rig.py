@@ -418,6 +418,7 @@ class RuntimeRig:
                 ),
                 Recording(DOMAIN, self.gate, record),
                 DecisionRecords(self.gate, record),
+                doubt_until=0.0,
             )
         )
 
