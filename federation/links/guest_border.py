@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from federation.core.border import InwardBorder, Speaker, hops_of, id_carried
+from federation.core.carried import NODE_FLAGS, cleaned_forward
 from federation.core.interworking import INTERWORKING_TYPES
 from federation.core.transactions import ANY_REPLIES, ONE_REPLY, Transactions, tracking_of
 from federation.discovery.redirects import follow_redirects
@@ -25,8 +26,10 @@ from federation.links.link_records import LinkRecords, Recording
 from policy.core.engine import Facts
 from policy.core.gate import GateVerdict
 from policy.core.session_class import SessionClass
+from protofly import codec
 from protofly.address import domain_of, valid_domain
 from protofly.errors import Code, PeerError
+from protofly.forwarding import FORWARD
 from protofly.late_replies import marked_late
 from protofly.limits import GATE_KNOWN_DOMAINS, REQUEST_TTL_SECONDS
 from protofly.message import Message
@@ -110,6 +113,7 @@ class GuestBorder:
     def __init__(self, context: GuestContext) -> None:
         self.rules = context.rules
         self._our_domains = context.rules.ours.domains
+        self._we = Speaker(self._our_domains)
         self._context = context
         self._sides: dict[str, _Side] = {}
 
@@ -216,15 +220,15 @@ class GuestBorder:
         self,
         domain: str,
         message: Message,
-        hand_over: Callable[[], Code | None],
+        hand_over: Callable[[Message], Code | None],
         roles: frozenset[str] = _NO_ROLES,
     ) -> Code | None:
         """Judge what is sent to a guest of `domain`, hand it over if it may leave, and record it.
 
         Args:
             domain: The guest's.
-            message: As it would go over the link.
-            hand_over: Gives it to the guest; says why not.
+            message: As our bus has it.
+            hand_over: Gives it to the guest as it would be read behind the link; says why not.
             roles: Those of the sender's session, if it is one of our own domain.
 
         Returns:
@@ -239,6 +243,8 @@ class GuestBorder:
                 rules.interworking.check_sent(domain, message)
             hops = len(hops_of(message)) if message.peek.via else 0
             from_domain = domain_of(message.from_)
+            if message.type == FORWARD and message.body:
+                message = codec.with_body(message, cleaned_forward(message.body, self._we.may_use))
             who = UNIDENTIFIED if rules.identify is None else rules.identify(message, from_domain, now)
         except PeerError as exc:
             return exc.code
@@ -264,7 +270,7 @@ class GuestBorder:
             return code
         if verdict.decision.shadow:
             records.decided(facts, verdict, msg_id)
-        refused = hand_over()
+        refused = hand_over(without_flags(message))
         if refused is None:
             side.handed(message, began)
         records.handed(facts, verdict, msg_id, refused, policy_us=policy_us)
@@ -277,3 +283,11 @@ class GuestBorder:
                 self._sides.clear()
             side = self._sides[domain] = _Side(domain, self._context)
         return side
+
+
+def without_flags(message: Message) -> Message:
+    """A message as it is read behind a link: without what only nodes set."""
+    peek = message.peek
+    if not (peek.via or peek.auth or peek.session_token or peek.asserted_identity):
+        return message
+    return codec.with_body(message, codec.without_members(message.body, NODE_FLAGS))

@@ -27,7 +27,6 @@ from msg_node.kernel.congestion import Congestible
 from msg_node.kernel.counts import NodeCount
 from msg_node.kernel.links import NODES, OutboundLinks
 from msg_node.kernel.service import SessionNews
-from protofly import codec
 from protofly.counters import Counters
 from protofly.errors import Code
 from protofly.message import Message
@@ -159,7 +158,7 @@ class SendQueues:
     def enqueue_reply(self, port: RuntimePort, message: Message) -> None:
         """Queue for one connection what a service, or somebody else by way of the node, answers it."""
         if port.guest_of:
-            self._guests.leave(port.guest_of, message, lambda: self.enqueue(port, message))
+            self._guests.leave(port.guest_of, message, partial(self.enqueue, port))
         else:
             self.enqueue(port, message)
 
@@ -260,10 +259,7 @@ class SendQueues:
 
     def _to_guest(self, port: RuntimePort, message: Message, roles: frozenset[str]) -> Code | None:
         """Queue for a runtime of another domain. It gets no verdict of ours, as nobody abroad does."""
-        abroad = message
-        if message.peek.via:
-            abroad = codec.with_body(message, codec.without_members(message.body, ("via",)))
-        return self._guests.leave(port.guest_of, message, partial(port.queue.enqueue, abroad), roles)
+        return self._guests.leave(port.guest_of, message, port.queue.enqueue, roles)
 
     def _wanting_late(self, numbers: tuple[int, ...]) -> tuple[int, ...]:
         ports = self.ports

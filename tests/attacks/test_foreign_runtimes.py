@@ -6,6 +6,7 @@ neighbours lose nothing. Source: message specification, sections 18.4 and 18.5.
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -483,3 +484,31 @@ async def test_what_many_requests_to_silent_guests_leave_is_bounded(
         for number in (10, 95):
             await bo.say(answer(ana.address, number))
         assert [one["id"] for one in await wait(ana, bo)] == [95]
+
+
+# What goes to a guest: no more than its link would carry.
+
+FLAGS: Final = {"auth": True, "sessionToken": "t", "assertedIdentity": "true", "via": ["runtime://c.example/mn-1"]}
+
+
+@pytest.mark.parametrize("name", [*FLAGS, "escaped"])
+async def test_no_flag_that_only_a_node_sets_reaches_a_guest(tmp_path: Path, name: str) -> None:
+    written = "\\u0061ssertedIdentity" if name == "escaped" else name
+    body = f'{{"{written}":{json.dumps(FLAGS.get(name, "true"))},"n":1}}'
+    async with hosted(tmp_path) as rig:
+        ana, bo = await rig.opened("ana"), await guest(rig)
+        raw = f'{{"id":1,"type":"event","from":"{ana.address}","to":"{BO}","body":{body}}}'
+        await ana.say_raw(raw.encode())
+        assert [one["body"] for one in await wait(bo, ana)] == [{"n": 1}]
+
+
+async def test_a_message_inside_is_for_a_guest_what_it_is_for_its_link(tmp_path: Path) -> None:
+    async with hosted(tmp_path) as rig:
+        ana, bo = await rig.opened("ana"), await guest(rig)
+        for number, sender in enumerate((ana.address, f"hyperty://{THIRD}/x", f"hyperty://{FOREIGN}/x", 7)):
+            inner = {"id": 1, "type": "event", "from": sender, "to": BO, "body": {**FLAGS, "n": number}}
+            for body in (inner, {"message": inner}):
+                await ana.say(a_message("forward", ana.address, BO, body, id_=number))
+        answers, heard = await ana.heard(), await bo.heard()
+        assert [code_and_reason(one)[0] for one in answers] == [403] * 4 + [400] * 2
+        assert [one["body"].get("message", one["body"])["body"] for one in heard] == [{"n": 0}] * 2

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from federation.core.carried import NODE_FLAGS
 from federation.links.decision_records import DecisionRecords
 from federation.links.guest_border import GuestBorder, GuestContext
 from federation.links.link_context import BorderRules, Identified, OurNames
@@ -201,10 +202,14 @@ def test_what_a_guest_is_sent_gets_the_verdict_of_its_link(
             message.judged(verdict)
         gate_codes = Code.POLICY, Code.DOMAIN_BLOCKED, Code.RATE
         refusal = link.send(message, roles)
-        code = border.leave(THEIRS, message, lambda one=message: given_.append(one), roles)  # type: ignore[misc]
+        code = border.leave(THEIRS, message, given_.append, roles)
         verdicts = [one if one in gate_codes else None for one in (code, None if refusal is None else refusal.code)]
         assert verdicts[0] == verdicts[1]
-        assert (code is None) == (given_[-1:] != [] and given_.pop() is message)
+        assert (code is None) == bool(given_)
+        for one in given_:
+            assert (one.id, one.type, one.from_, one.to) == (message.id, message.type, message.from_, message.to)
+            assert not codec.body_members(one.body).keys() & set(NODE_FLAGS)
+        given_.clear()
     decided = [[one for one in rows if isinstance(one, DecisionRecord)] for rows in (records, bus.records)]
     assert as_reported(decided[0]) == as_reported(decided[1])
 
@@ -281,5 +286,5 @@ def test_guests_of_a_listed_alias_are_judged_as_the_link_of_the_main_domain() ->
     border = GuestBorder(context)
     border.open("alias.example", greeting("runtime://alias.example/rt", node_of(OURS)))
     border.enter("alias.example", message, 1.0).arrived(None)
-    assert border.leave("alias.example", message, lambda: None) is None
+    assert border.leave("alias.example", message, lambda _: None) is None
     assert {one.src_domain for one in records if isinstance(one, MessageRecord)} == {THEIRS, OURS}

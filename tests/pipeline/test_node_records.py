@@ -201,7 +201,7 @@ def test_a_guests_messages_are_in_one_domains_records_only_and_are_no_cases() ->
             DecisionRecords(bus.gate, bus.records.append),
         )
     )
-    assert border.leave("b.example", chat(1), lambda: None) is None
+    assert border.leave("b.example", chat(1), lambda _: None) is None
     border.enter("b.example", decoded(text()), time.time()).arrived(None)
     assert [(one.role, one.outcome) for one in bus.message_records] == [("out", "delivered"), ("in", "delivered")]
     assert judged(bus.message_records).classes.tolist() == []
