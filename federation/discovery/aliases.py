@@ -48,7 +48,8 @@ class Aliases:
         """The names among `claimed` that are listed or proved aliases of `main` now.
 
         All are looked up at once, and no longer than `ALIAS_SECONDS`: what has not been found by then does not count
-        yet. Of many names, only the first `ALIASES_PER_PEER` in order are looked up. Never raises.
+        yet. Of many names, only the first `ALIASES_PER_PEER` in order are looked up. Rules that change meanwhile count.
+        Never raises.
         """
         listed = self.rules.listed(main.domain)
         names = frozenset(claimed)
@@ -60,7 +61,8 @@ class Aliases:
             async with trio.open_nursery() as nursery:
                 for name in wanted[:ALIASES_PER_PEER]:
                     nursery.start_soon(partial(self._prove, name, main, proved))
-        return frozenset(proved)
+        unlisted = listed - self.rules.listed(main.domain)
+        return frozenset(name for name in proved if name not in unlisted and self.rules.may_be_alias(name, main.domain))
 
     async def _prove(self, name: str, main: DomainTrust, proved: set[str]) -> None:
         try:

@@ -93,8 +93,10 @@ class DomainDocuments:
         """Have `renewed` called with each domain whose documents were fetched anew."""
         self._renewed = renewed
 
-    async def wait_renewed(self, domain: str) -> None:
-        """Wait until documents of a domain are fetched that differ from those before, by anyone and for any reason."""
+    async def wait_renewed(self, domain: str, version: bytes) -> None:
+        """Wait until documents of a domain count that differ from `version`, for whatever reason they were fetched."""
+        if version_of(self, domain) != version:
+            return
         event = self._others.setdefault(domain, trio.Event())
         try:
             await event.wait()
@@ -250,3 +252,9 @@ class DomainDocuments:
             detail = "trust = dnssec, and no validated fingerprint is in DNS"
             raise PeerError(Code.BROKEN_TRUST, detail, domain=location.domain)
         return TrustAnchor(TrustLevel.DNSSEC, location.pin_hint)
+
+
+def version_of(documents: DomainDocuments, domain: str) -> bytes:
+    """The `live` document of a domain that counts now, as it was signed; b"" when none is at hand."""
+    known = documents.believed(domain)
+    return b"" if known is None else known.live_envelope

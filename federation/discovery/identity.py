@@ -34,11 +34,18 @@ class Proof:
     """The basis of a token that was accepted: its issuer, the key that signed it, and the domains that it claims.
 
     A caller that relies on the token keeps it, so that no number of other tokens makes it forgotten.
+
+    Attributes:
+        domain: The issuer.
+        key_id: The key.
+        claimed: The domains.
+        renewals: How often documents had been renewed when the check of it began.
     """
 
     domain: str
     key_id: str
     claimed: frozenset[str]
+    renewals: int = 0
 
 
 class TrustOf(Protocol):
@@ -70,6 +77,7 @@ class Identity:
         self._aliases = aliases
         self._untaken: OrderedDict[tuple[str, str], Proof] = OrderedDict()
         self._watchers: dict[trio.Event, frozenset[str]] = {}
+        self._renewals = 0
 
     @property
     def domain(self) -> str:
@@ -119,7 +127,7 @@ class Identity:
             PeerError: One of the AUTH codes; NAME_INVALID or OWN_DOMAIN for a domain that it may not claim; or why the
                 domain's documents could not be had.
         """
-        now = time.time()
+        now, renewals = time.time(), self._renewals
         expected = Expected(self.domain, endpoints, bindings, nonce, peer_domain)
         unverified = auth.check_form(token, expected, now=now)
         domain = valid_domain(unverified.claims.iss)
@@ -142,7 +150,7 @@ class Identity:
                 Code.AUTH_POLICY, "the token claims domains that the root document does not name", domain=domain
             )
         self._seen.use(claims, now=now)
-        proof = Proof(domain, unverified.key_id, frozenset(claimed))
+        proof = Proof(domain, unverified.key_id, frozenset(claimed), renewals)
         domains = await self._domains_of(trust, proof)
         if domain_of(claims.node) not in domains:
             raise PeerError(Code.AUTH_AUDIENCE, "the node is not of the domain that it proves", domain=domain)
@@ -164,18 +172,32 @@ class Identity:
 
     def documents_renewed(self, domain: str) -> None:
         """Have what rests on the documents of a domain checked again: they are others than before."""
+        self._renewals += 1
         for event in [event for event, domains in self._watchers.items() if domain in domains]:
             event.set()
 
-    async def wait_renewed(self, proof: Proof, *, seconds: float) -> None:
-        """Wait until documents are renewed on which a proof rests, and no longer than `seconds`."""
-        event = trio.Event()
-        self._watchers[event] = proof.claimed
-        try:
-            with trio.move_on_after(seconds):
-                await event.wait()
-        finally:
-            del self._watchers[event]
+    async def wait_renewed(self, proof: Proof, renewals: int, *, seconds: float) -> int:
+        """Wait until documents are renewed on which a proof rests, and no longer than `seconds`.
+
+        A check takes time, which the other domain can draw out: what was renewed meanwhile has it begin anew at once.
+
+        Args:
+            proof: Checked last when documents had been renewed `renewals` times.
+            renewals: As this returned before that check, or of the proof.
+            seconds: The longest time.
+
+        Returns:
+            How often documents have been renewed by now.
+        """
+        if self._renewals == renewals:
+            event = trio.Event()
+            self._watchers[event] = proof.claimed
+            try:
+                with trio.move_on_after(seconds):
+                    await event.wait()
+            finally:
+                del self._watchers[event]
+        return self._renewals
 
     async def check_again(self, proof: Proof) -> frozenset[str]:
         """Check whether a proof still holds: its key is published, in its time, and not revoked.

@@ -162,9 +162,9 @@ class PeerSession(Carrier):
         Source: trust and hosts, section 2.7, rule 7.
         """
         identity, proof = self._identity, self._peer.proof
-        proved_seconds = trio.current_time()
+        proved_seconds, renewals = trio.current_time(), proof.renewals
         while trio.current_time() - proved_seconds < REAUTHENTICATE_SECONDS:
-            await identity.wait_renewed(proof, seconds=RECHECK_SECONDS)
+            renewals = await identity.wait_renewed(proof, renewals, seconds=RECHECK_SECONDS)
             try:
                 self._port.handle(CarrierProved(self, await identity.check_again(proof)))
             except TransportError as exc:

@@ -111,8 +111,9 @@ class FarEnd:
     async def _watch(self, proved: Claims, rests_on: Proof) -> None:
         """End a proof when its key is no longer published, and keep its aliases to those that documents prove now."""
         claims: Claims | None = proved
+        renewals = rests_on.renewals
         while claims is not None:
-            await self._identity.wait_renewed(rests_on, seconds=RECHECK_SECONDS)
+            renewals = await self._identity.wait_renewed(rests_on, renewals, seconds=RECHECK_SECONDS)
             domains = frozenset[str]()
             try:
                 domains = await self._identity.check_again(rests_on)

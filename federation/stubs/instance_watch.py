@@ -17,7 +17,7 @@ from catalogue_client.core.selection import DEFAULT, fitting_stubs
 from catalogue_client.core.verify import judge_running
 from federation.core.renewal import has_moved
 from federation.discovery.document_news import DocumentNews
-from federation.discovery.domain_documents import DomainDocuments
+from federation.discovery.domain_documents import DomainDocuments, version_of
 from federation.links.domain_link import DomainLink
 from federation.links.need import first_of
 from federation.links.peer_session import REAUTHENTICATE_SECONDS
@@ -100,18 +100,21 @@ class InstanceWatch:
             Why no other may run, None when one may.
         """
         documents, domain, need = self._documents, self._link.domain, self._link.need
+        version = version_of(documents, domain)
         while True:
             # A trust that the operator takes back counts no longer than this; what has not ended is not asked for.
             until_news = documents.seconds_until_refresh(domain)
             with trio.move_on_after(max(LEAST_REFRESH_SECONDS, min(until_news, TRUST_LOOK_SECONDS))) as quiet:
-                await self._wait_news()
+                await self._wait_news(version)
             is_asked = need.is_looked_at()
             if quiet.cancelled_caught and until_news > TRUST_LOOK_SECONDS and not documents.is_forgotten(domain):
                 continue
             try:
                 trust = await documents.trust_of(domain, is_refresh=True)
+                version = trust.live_envelope  # what is fetched during an update, which takes long, is news
                 code = judge_running(stub, trust, now=time.time(), grace_seconds=EXPIRED_GRACE_SECONDS)
             except (TransportError, PeerError) as exc:
+                version = version_of(documents, domain)
                 if self._counts_without_news(exc):
                     continue
                 return PeerError(Code.BROKEN_TRUST, _ended_by(exc.code), domain=domain)
@@ -124,9 +127,9 @@ class InstanceWatch:
                 logger.info("the stub of %s is replaced: its endpoints are others now", domain, extra=self._about)
                 return None
 
-    async def _wait_news(self) -> None:
-        """Wait until failed lines or the operator justify asking, or others have fetched newer documents."""
-        renewed = partial(self._documents.wait_renewed, self._link.domain)
+    async def _wait_news(self, version: bytes) -> None:
+        """Wait until failed lines or the operator justify asking, or others have fetched documents after `version`."""
+        renewed = partial(self._documents.wait_renewed, self._link.domain, version)
         await first_of(self._news.wait_due, self._link.need.wait_looked_at, renewed)
 
     def _counts_without_news(self, exc: TransportError | PeerError) -> bool:

@@ -22,6 +22,7 @@ from catalogue_client.core.state import FailedModule
 from federation.core.canary_lane import CanaryLane
 from federation.core.stub_release import ReleaseEvent
 from federation.core.stub_status import StepTimes
+from federation.discovery.domain_documents import version_of
 from federation.links.domain_link import DomainLink
 from federation.stubs.canary_port import CanaryPort
 from federation.stubs.instance_run import InstanceRun, Instances, StubSources
@@ -142,6 +143,7 @@ class StubCanary:
     async def _watch(self, old: InstanceRun, run: InstanceRun, lane: CanaryLane, until: float) -> CanaryResult:
         """Watch the share until its time is over, or it goes wrong."""
         link, began = self._link, self._link.now()
+        version = version_of(self._sources.documents, link.domain)
         heard, delivered = began, 0
         while link.now() < until:
             with trio.move_on_after(min(LOOK_SECONDS, until - link.now())):
@@ -155,15 +157,20 @@ class StubCanary:
             if run.ended.is_set() or trouble:
                 failed = FailedModule(code=Code.CONNECT_FAILED.word, detail=trouble or "its line was lost")
                 return _failed_by(run) or CanaryResult(CanaryEnd.FAILED, ReleaseEvent.NO_LINE_BUT_OLDER, failed)
-            if self._is_to_look(now - began):
+            if self._is_to_look(now - began, version):
                 return _BROKEN_OFF
         return WELL
 
-    def _is_to_look(self, lasted: float) -> bool:
+    def _is_to_look(self, lasted: float, version: bytes) -> bool:
         """True when the documents are to be looked at: what runs may be revoked, or the operator has changed a rule."""
         documents, domain = self._sources.documents, self._link.domain
         is_due = lasted > TURN_SECONDS and documents.seconds_until_refresh(domain) == 0.0
-        return is_due or documents.is_forgotten(domain) or self._link.need.is_asked_to_look
+        return (
+            is_due
+            or version_of(documents, domain) != version
+            or documents.is_forgotten(domain)
+            or self._link.need.is_asked_to_look
+        )
 
     def _close(self, lane: CanaryLane) -> None:
         if self._link.machine.canary is lane and lane.is_open:

@@ -13,6 +13,7 @@ import pytest
 import trio
 import trio.testing
 
+from catalogue_client.core.state import DomainTrust
 from federation.core.alias_rules import AliasRules
 from federation.core.carrier import CarrierDown, CarrierProved, CarrierUp
 from federation.links.peer_session import RECHECK_SECONDS
@@ -140,6 +141,49 @@ async def test_renewed_documents_are_looked_at_at_once(tmp_path: Path) -> None:
         client.send_messages(text(LAB, US), text(THEM, US), first=9)
         await rig.wait_until(lambda: rig.link.counters["spoofed"] == 1)
         assert rig.link.is_live
+
+
+async def test_what_is_renewed_while_a_proof_is_checked_has_it_checked_again_at_once(tmp_path: Path) -> None:
+    async with alias_rig(tmp_path, "a-lab.example") as rig:
+        identity, documents, answer = rig.endpoint.acceptor.identity, rig.documents, trio.Event()
+        aliases = identity._aliases
+        assert aliases is not None
+
+        async def drawn_out(alias: str, *, of: str) -> DomainTrust:
+            before = await documents.alias_trust_of(alias, of=of)
+            await answer.wait()
+            return before
+
+        async with rig.visitor() as client:
+            assert await senders_heard(rig, client, LAB) == [LAB]
+            aliases._trust_of = drawn_out
+            identity.documents_renewed("a.example")
+            await rig.wait_until(lambda: documents.claimed["a-lab.example", "a.example"] == 2)
+            publish_aliases(documents, "a-lab.example")
+            await documents.trust_of("a-lab.example", is_refresh=True)
+            identity.documents_renewed("a-lab.example")
+            answer.set()
+            await rig.wait_until(lambda: rig.link.inward.domains() == {"a.example"})
+
+
+async def test_what_is_renewed_while_a_visitor_proves_itself_has_its_proof_checked_again(tmp_path: Path) -> None:
+    async with alias_rig(tmp_path, "a-lab.example") as rig:
+        identity, documents = rig.endpoint.acceptor.identity, rig.documents
+        aliases = identity._aliases
+        assert aliases is not None
+
+        async def drawn_out(alias: str, *, of: str) -> DomainTrust:
+            before = await documents.alias_trust_of(alias, of=of)
+            aliases._trust_of = documents.alias_trust_of
+            publish_aliases(documents, "a-lab.example")
+            await documents.trust_of("a-lab.example", is_refresh=True)
+            identity.documents_renewed("a-lab.example")
+            return before
+
+        aliases._trust_of = drawn_out
+        async with rig.visitor():
+            await rig.wait_until(lambda: documents.claimed["a-lab.example", "a.example"] == 2)
+            await rig.wait_until(lambda: rig.link.inward.domains() == {"a.example"})
 
 
 # What was proved belongs to the connection.

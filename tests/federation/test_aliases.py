@@ -196,3 +196,30 @@ async def test_a_name_that_is_not_found_in_time_does_not_count_and_holds_nobody_
     started = trio.current_time()
     assert await Aliases(AliasRules(), lookups).proved(main, [LAB, "slow.example"]) == {LAB}
     assert trio.current_time() - started == pytest.approx(ALIAS_SECONDS, abs=0.5)
+
+
+@pytest.mark.usefixtures("autojump_clock")
+@pytest.mark.parametrize(
+    "rules",
+    [
+        AliasRules(peers=(LAB,), listed={MAIN: ["old.example"]}),
+        AliasRules(is_barred=lambda name: name == LAB, listed={MAIN: ["old.example"]}),
+        AliasRules(listed={"c.example": [LAB], MAIN: ["old.example"]}),
+    ],
+    ids=["a peer of its own", "barred", "listed for another"],
+)
+async def test_rules_that_change_during_a_look_up_count(world: World, rules: AliasRules) -> None:
+    main, lab = await trusts(world)
+    lookups = Lookups(lab)
+    lookups.stalls = ["slow.example"]
+    aliases = Aliases(AliasRules(listed={MAIN: ["old.example", "older.example"]}), lookups)
+    found: list[frozenset[str]] = []
+
+    async def look_up() -> None:
+        found.append(await aliases.proved(main, [LAB, "old.example", "older.example", "slow.example"]))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(look_up)
+        await trio.testing.wait_all_tasks_blocked()
+        aliases.rules = rules
+    assert found == [{"old.example"}]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -40,12 +42,16 @@ class Documents:
 
     def __init__(self) -> None:
         self.seconds, self.is_taken_back = 1e6, False
+        self.live = b"1"
 
     def seconds_until_refresh(self, _domain: str) -> float:
         return self.seconds
 
     def is_forgotten(self, _domain: str) -> bool:
         return self.is_taken_back
+
+    def believed(self, _domain: str) -> Any:
+        return SimpleNamespace(live_envelope=self.live)
 
 
 class CanaryRig(Rig):
@@ -234,7 +240,7 @@ async def test_a_far_end_that_takes_one_line_only_gets_one(
     assert rig.link.stub.update.startswith("took-over")
 
 
-@pytest.mark.parametrize("news", ["due", "forgotten", "asked"])
+@pytest.mark.parametrize("news", ["due", "fetched by others", "forgotten", "asked"])
 async def test_a_share_is_broken_off_for_news_and_goes_on_for_the_time_that_is_left(
     rig: CanaryRig, autojump_clock: trio.testing.MockClock, news: str
 ) -> None:
@@ -248,6 +254,8 @@ async def test_a_share_is_broken_off_for_news_and_goes_on_for_the_time_that_is_l
             rig.documents.seconds = 0.0
         elif news == "forgotten":
             rig.documents.is_taken_back = True
+        elif news == "fetched by others":
+            rig.documents.live = b"2"
         else:
             rig.link.need.look()
     lasted = trio.current_time() - began

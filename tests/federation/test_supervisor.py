@@ -15,6 +15,7 @@ from federation.core.peer_terms import PeerTerms
 from federation.discovery.document_news import DocumentNews
 from federation.discovery.domain_documents import DomainDocuments
 from federation.links.link_context import Refusal
+from federation.stubs import instance_watch
 from federation.stubs.instance_run import StubSources
 from federation.stubs.instance_watch import InstanceWatch
 from federation.stubs.supervisor import StubSupervisor
@@ -240,7 +241,10 @@ class TakenBack:
     def is_forgotten(self, _domain: str) -> bool:
         return trio.current_time() >= self.at_seconds
 
-    async def wait_renewed(self, _domain: str) -> None:
+    def believed(self, _domain: str) -> Any:
+        return SimpleNamespace(live_envelope=b"")
+
+    async def wait_renewed(self, _domain: str, _version: bytes) -> None:
         await trio.sleep_forever()
 
     async def trust_of(self, domain: str, *, is_refresh: bool) -> Any:
@@ -253,8 +257,28 @@ class TakenBack:
 class RenewedByAVisitor(TakenBack):
     """The same, and a visitor's token makes somebody else fetch the documents at that time."""
 
-    async def wait_renewed(self, _domain: str) -> None:
+    async def wait_renewed(self, _domain: str, _version: bytes) -> None:
         await trio.sleep_until(self.at_seconds)
+
+
+class RenewedDuringAnUpdate(TakenBack):
+    """Somebody else fetches the documents while a newer version takes its time to take over."""
+
+    def __init__(self, at_seconds: float) -> None:
+        super().__init__(at_seconds)
+        self.live = b"1"
+
+    def believed(self, _domain: str) -> Any:
+        return SimpleNamespace(live_envelope=self.live)
+
+    async def wait_renewed(self, _domain: str, version: bytes) -> None:
+        if self.live == version:
+            await trio.sleep_forever()
+
+    async def trust_of(self, domain: str, *, is_refresh: bool) -> Any:
+        if self.live == b"1":
+            return SimpleNamespace(live=None, live_envelope=self.live)
+        return await super().trust_of(domain, is_refresh=is_refresh)
 
 
 async def test_a_stub_is_judged_at_once_when_others_have_fetched_its_documents(
@@ -266,6 +290,27 @@ async def test_a_stub_is_judged_at_once_when_others_have_fetched_its_documents(
     watch = InstanceWatch(link, documents, DocumentNews(link.domain, documents, link.now), is_chosen=False)
     assert await watch.wait_outdated(cast("VerifiedStub", None)) is not None
     assert trio.current_time() - began == 570
+
+
+async def test_a_stub_is_judged_at_once_when_others_fetched_its_documents_during_an_update(
+    rig: Rig, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del autojump_clock
+    monkeypatch.setattr(instance_watch, "judge_running", lambda *_, **__: None)
+    monkeypatch.setattr(instance_watch, "has_moved", lambda *_: False)
+    began, link = trio.current_time(), rig.pair.to_b
+    renewed = RenewedDuringAnUpdate(began)
+    documents = cast("DomainDocuments", renewed)
+
+    async def update() -> bool:
+        await trio.sleep(30)
+        renewed.live = b"2"
+        return False
+
+    link.need.look()
+    watch = InstanceWatch(link, documents, DocumentNews(link.domain, documents, link.now), is_chosen=False)
+    assert await watch.wait_outdated(cast("VerifiedStub", None), update) is not None
+    assert trio.current_time() - began == 30
 
 
 async def test_a_stub_ends_within_a_minute_after_the_operator_took_back_its_trust(
