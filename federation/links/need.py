@@ -34,9 +34,12 @@ class Need:
         """The stub that carries now is to end in good order; the next need starts it again."""
         self._recalled.set()
 
-    async def wait_recalled(self) -> None:
-        """Wait until the stub is to end, from now on."""
+    def begin(self) -> None:
+        """A stub is to be started by what holds from now on: what was recalled before this is not it."""
         self._recalled = trio.Event()
+
+    async def wait_recalled(self) -> None:
+        """Wait until the stub that began last is to end; it may have been recalled while it was starting."""
         await self._recalled.wait()
 
     def look(self) -> None:

@@ -62,6 +62,7 @@ class StubDeployment(StateObserver):
             StubFaultError: The instance failed, and no version before it goes on.
         """
         link, times = self._link, StepTimes()
+        link.need.begin()
         link.stub.times = times
         self._life.deploying()
         if (reason := self._sources.forbidden(link.domain)) is not None:

@@ -98,6 +98,34 @@ async def test_only_a_stub_that_was_never_live_has_failed_its_start(op: Event, i
     assert provider.failed == ([stub] if is_noted else [])
 
 
+class RecalledMeanwhile(OnePackage):
+    """The operator has the stub of a link end while its package is still looked for."""
+
+    pair: Pair
+
+    async def package(self, *_: object, **__: object) -> Package:
+        found = await super().package()
+        self.pair.to_b.need.recall()
+        return found
+
+
+async def test_a_stub_that_was_recalled_while_it_started_ends_and_the_next_one_stays(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    provider, pair = RecalledMeanwhile(verified_stub(permissions=Permissions(connect=["mn"]))), Pair(a=Bus("a.example"))
+    provider.pair = pair
+    pair.to_b.need.recall()  # of nobody
+    pair.to_b.send(chat(1))
+    async with trio.open_nursery() as nursery:
+        with trio.fail_after(10):
+            await deployment_of(pair, provider, reports("live"), nursery).run()
+        following = OnePackage(provider.stub)
+        with trio.move_on_after(60) as lasts:
+            await deployment_of(pair, following, reports("live"), nursery).run()
+        assert lasts.cancelled_caught
+
+
 # A line that does not open, or is lost for long. Nobody reports anything here but the stub and its lines.
 
 
