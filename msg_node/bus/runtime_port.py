@@ -372,11 +372,15 @@ def ignore_message(_message: Message) -> None:
 
 
 async def wait_relief(blockers: set[Congestible]) -> None:
-    """Wait for each of these, as long as it is worth; those that have had their pause are left to their own bounds."""
+    """Wait until none of these is congested, for each its patience from now at most; after that it is slow.
+
+    However many are slow, whoever waits goes on after the longest patience of them: their pauses pass side by side.
+    """
+    began = trio.current_time()
     for blocker in blockers:
         if blocker.is_slow or not blocker.is_congested:
             continue
-        with trio.move_on_after(blocker.patience_seconds) as patience:
+        with trio.move_on_at(began + blocker.patience_seconds) as patience:
             while blocker.is_congested:
                 await blocker.wait_relief()
         if patience.cancelled_caught:

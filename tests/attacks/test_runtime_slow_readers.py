@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 import trio
 
-from msg_node.bus.runtime_port import ANSWER_BYTES, LINE_BYTES, SLOW_SECONDS, STUCK_SECONDS, RuntimePort
+from msg_node.bus.runtime_port import ANSWER_BYTES, LINE_BYTES, SLOW_SECONDS, STUCK_SECONDS, RuntimePort, RuntimeQueue
 from msg_node.connectors.websocket import WebSocketChannel
 from protofly.errors import Code
 from protofly.limits import SESSION_QUEUE_BYTES, SESSION_QUEUE_MESSAGES
+from tests.support.flow_rig import KeptMessages
 from tests.support.runtime_rig import (
     FOREIGN,
     PATIENCE_SECONDS,
@@ -158,6 +159,23 @@ async def test_a_link_is_not_held_up_by_one_slow_runtime(rig: RuntimeRig) -> Non
     rig.bus.from_links.take(FOREIGN, [parsed(a_message("event", far, bo.address, {"value": 2}))])
     assert rig.bus.send_queues.link_blockers == set()  # nobody waits for it any more
     await rig.bus.send_queues.wait_for_room()
+    assert [one["body"]["value"] for one in await bo.heard()] == [2]
+
+
+async def test_a_crowd_of_slow_runtimes_holds_up_a_link_no_longer_than_one(rig: RuntimeRig) -> None:
+    ana, bo = await rig.opened("ana"), await rig.opened("bo")
+    crowd = []
+    for number in range(60):  # one after the other, they would take 15 s
+        queue = RuntimeQueue(KeptMessages(), counters=rig.counters)
+        queue.channel.takes_more = False  # type: ignore[misc]
+        while not queue.is_congested:
+            queue.enqueue(parsed(a_message("event", ana.address, bo.address, {"value": number})))
+        crowd.append(queue)
+    rig.bus.send_queues.link_blockers.update(crowd)
+    with trio.fail_after(60 * SLOW_SECONDS / 2):
+        await rig.bus.send_queues.wait_for_room()
+    assert all(queue.is_slow for queue in crowd)
+    rig.bus.from_links.take(FOREIGN, [parsed(a_message("event", f"hyperty://{FOREIGN}/h", bo.address, {"value": 2}))])
     assert [one["body"]["value"] for one in await bo.heard()] == [2]
 
 
