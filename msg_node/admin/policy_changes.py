@@ -20,7 +20,7 @@ from msg_node.admin.administered import Administered
 from msg_node.admin.core.operations import Value
 from msg_node.admin.core.pages import Page, Row, page_of
 from msg_node.admin.core.plan import Plan
-from msg_node.admin.core.recent_decisions import ChangedDecision, try_policies
+from msg_node.admin.core.recent_decisions import ChangedDecision, Trial, try_policies
 from msg_node.admin.partner_views import evaluate_at
 from msg_node.admin.policy_deployment import Cause, Policies, count_rules, policies_of
 from msg_node.storage.policy_store import (
@@ -102,8 +102,12 @@ async def bundle(node: Administered, arguments: Arguments) -> dict[str, object]:
 async def active(node: Administered, _arguments: Arguments) -> dict[str, object]:
     """The bundle in force, and the one before it."""
     activations = node.policies.in_force.active.activations
-    history = [{"bundle": one.bundle or FILES_OF_SETTINGS, "by": one.by, "at": _utc(one.at)} for one in activations]
-    return {**node.policies.facts(), "history": history[::-1]}
+    history = [
+        {"bundle": one.bundle or FILES_OF_SETTINGS, "by": one.by, "at": _utc(one.at) if one.at else ""}
+        for one in activations
+    ]
+    facts = node.policies.facts()
+    return {**facts, "since": history[-1]["at"] if history else "", "history": history[::-1]}
 
 
 async def evaluate(node: Administered, arguments: Arguments) -> dict[str, object]:
@@ -186,7 +190,7 @@ async def _switch(node: Administered, active: ActivePolicies, cause: Cause, by: 
     settings, store, in_force = node.settings(), node.policy_store, node.policies.in_force
     policies = await _in_thread(policies_of, settings.policy, settings.node.domain, store, active)
     missing = unrecorded(in_force.compiled.facts_read, is_hashed=node.settings().records.hash_addresses) - ADDRESS_FACTS
-    trial = await _in_thread(try_policies, node.gate_with(policies.compiled), list(node.traffic.decisions), missing)
+    trial = await _in_thread(_trial, node, policies, missing)
     after = {
         **_place(policies),
         "decisions_tried": trial.judged,
@@ -196,6 +200,11 @@ async def _switch(node: Administered, active: ActivePolicies, cause: Cause, by: 
     }
     apply = partial(node.policies.deploy, policies, cause, by)
     return Plan(_place(in_force), after, apply, partial(store.set_active, active))
+
+
+def _trial(node: Administered, policies: Policies, missing: frozenset[str]) -> Trial:
+    now = node.gate_with(node.policies.in_force.compiled)
+    return try_policies(node.gate_with(policies.compiled), list(node.traffic.decisions), missing, in_force=now)
 
 
 def _place(policies: Policies) -> dict[str, object]:

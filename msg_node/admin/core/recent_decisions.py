@@ -91,26 +91,39 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     changed: list[ChangedDecision]
 
 
-def try_policies(gate: Gate, decisions: Sequence[Judged], missing: frozenset[str]) -> Trial:
+def try_policies(
+    gate: Gate, decisions: Sequence[Judged], missing: frozenset[str], *, in_force: Gate | None = None
+) -> Trial:
     """Judge recorded decisions again.
 
     Args:
         gate: Has the policies that are tried; nothing is counted.
         decisions: As `RecentDecisions` gives them.
         missing: Facts that none of them has, see `policy.core.recorded_facts.unrecorded`.
+        in_force: Has those in force, and nothing else that `gate` lacks. A decision changes if the two differ: what a
+            block or a gate for a time has denied is none of the policies. None, or where it reads what was not
+            recorded: if `gate` differs from the record.
     """
     if not missing.isdisjoint(gate.facts_read):
         return Trial(judged=0, unknown=len(decisions), changed=[])
     judged, changed = 0, list[ChangedDecision]()
-    reads_hidden = not HIDDEN_FACTS.isdisjoint(gate.facts_read)
     for record in decisions:
-        if reads_hidden and record.facts is not None and record.facts.partial:
+        if _hides(record, gate):
             continue
         judged += 1
-        verdict = gate.foresee(_facts_of(record))
-        if verdict.permitted is not _was_permitted(record):
+        facts = _facts_of(record)
+        verdict = gate.foresee(facts)
+        was_permitted = _was_permitted(record)
+        if in_force is not None and missing.isdisjoint(in_force.facts_read) and not _hides(record, in_force):
+            was_permitted = in_force.foresee(facts).permitted
+        if verdict.permitted is not was_permitted:
             changed.append(ChangedDecision(record, verdict))
     return Trial(judged=judged, unknown=len(decisions) - judged, changed=changed)
+
+
+def _hides(record: Judged, gate: Gate) -> bool:
+    """True if a record may lack facts that the policies of a gate read."""
+    return record.facts is not None and record.facts.partial and not HIDDEN_FACTS.isdisjoint(gate.facts_read)
 
 
 def _was_permitted(record: Judged) -> bool:

@@ -147,6 +147,12 @@ async def test_a_dry_run_shows_which_of_the_last_decisions_would_change(tmp_path
         at.node.traffic.decisions.observe(records)
         reply = (await activate(ops, digest, dry_run=True))["value"]
         assert not policy_events(at)
+        # The rig has no entry for that domain: without a rule that permits, all is denied already, whatever they were.
+        assert (reply["after"]["decisions_tried"], reply["after"]["decisions_that_change"]) == (10, 0)
+        await activate(ops, await added(ops, OPEN))
+        events = len(policy_events(at))
+        reply = (await activate(ops, digest, dry_run=True))["value"]
+        assert len(policy_events(at)) == events
         assert reply["after"]["decisions_tried"] == 10
         # The gate of the rig knows no entry for that domain: all that no rule denies is denied by default.
         assert reply["after"]["decisions_that_change"] == 10

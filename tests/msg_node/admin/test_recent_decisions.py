@@ -112,6 +112,24 @@ def test_decisions_are_tried_that_have_what_the_policies_read(
 
 
 @pytest.mark.parametrize(
+    ("in_force", "missing", "changed"),
+    [
+        (permit("yes"), set(), []),  # a block denied it, and is none of the policies
+        (deny("no"), set(), ["read"]),
+        (deny("no", BY_TYPE), {"msgType"}, ["read"]),  # what is in force cannot be tried: the record counts
+        (permit("yes", BY_CLASS), set(), ["read"]),
+    ],
+)
+def test_a_denial_changes_if_the_policies_in_force_deny_it_and_the_others_do_not(
+    in_force: Any, missing: set[str], changed: list[str]
+) -> None:
+    before, after = Gate(one_policy(in_force)), Gate(one_policy(permit("yes")))
+    denied = message("deny", reason="domain-blocked", msg_type="read", **PARTIAL)
+    trial = try_policies(after, [denied], frozenset(missing), in_force=before)
+    assert [one.record.msg_type for one in trial.changed] == changed
+
+
+@pytest.mark.parametrize(
     ("condition", "record", "is_met"),
     [
         (test("size", "moreThan", 0), denial(), False),
