@@ -1,14 +1,14 @@
 """Watches the node and its partners, and says so when an alarm is raised or cleared.
 
 Each is a line of the log, an audit record, an event for operators that listen to `<node>/alarms/status`, and a call of
-the webhook, if the settings name one.
+the webhook, if the settings name one (`alarm_calls.py`).
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -16,13 +16,13 @@ import trio
 
 from msg_node.admin import views
 from msg_node.admin.administered import Administered
+from msg_node.admin.alarm_calls import AlarmCalls, Call
 from msg_node.admin.changes import shown
 from msg_node.admin.core.alarms import Alarm, AlarmNews, budget_spent
 from msg_node.admin.link_report import link_problem
 from msg_node.admin.partner_views import alarm_detail
 from msg_node.kernel.service import Event
 from msg_node.records.writer import RecordsStatistics, WriterState
-from protofly.errors import HostError
 from protofly.records import AdminEvent
 
 logger = logging.getLogger("msg_node")
@@ -30,9 +30,6 @@ logger = logging.getLogger("msg_node")
 LOOK_SECONDS: Final = 5.0
 _HOUR: Final = 60
 _FAILED_STUBS: Final = frozenset({"quarantined", "verify-failed", "deployment-failed"})
-
-Call = Callable[[bytes], Awaitable[None]]
-"""Calls the webhook with a JSON text. Raises HostError."""
 
 
 class AlarmWatch:
@@ -45,7 +42,7 @@ class AlarmWatch:
         call: Calls the webhook; None: there is none.
 
     Attributes:
-        call: May be replaced at any time.
+        calls: Those of the webhook.
     """
 
     def __init__(
@@ -59,22 +56,24 @@ class AlarmWatch:
         self._node = node
         self._records = records
         self._expiring = expiring
-        self.call = call
+        self.calls = AlarmCalls(call)
         self._lost = 0
 
     async def run(self) -> None:
-        """Look until cancelled."""
-        while True:
-            await trio.sleep(LOOK_SECONDS)
-            try:
-                await self.look(time.time())
-            except Exception:  # a defect of ours may cost an alarm, never the node
-                logger.exception("the alarms were not looked at")
+        """Look, and call the webhook, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.calls.run)
+            while True:
+                await trio.sleep(LOOK_SECONDS)
+                try:
+                    self.look(time.time())
+                except Exception:  # a defect of ours may cost an alarm, never the node
+                    logger.exception("the alarms were not looked at")
 
-    async def look(self, now: float) -> None:
+    def look(self, now: float) -> None:
         """Look once, and announce what has changed; `now` is in seconds since the Unix epoch."""
         for one in self._node.alarms.judge(self.figures(), now):
-            await self._announce(one)
+            self._announce(one)
 
     def figures(self) -> dict[tuple[Alarm, str], float]:
         """The figures of this moment."""
@@ -98,7 +97,7 @@ class AlarmWatch:
             found[Alarm.EXPIRY, title] = 1.0
         return found
 
-    async def _announce(self, one: AlarmNews) -> None:
+    def _announce(self, one: AlarmNews) -> None:
         state = "raised" if one.is_raised else "cleared"
         subject = one.subject or "the node"
         level = logging.WARNING if one.is_raised else logging.INFO
@@ -127,8 +126,4 @@ class AlarmWatch:
         )
         url = self._node.bus.options.node
         self._node.bus.effects.publish_events([Event(url, f"{url}/alarms/status", {"value": facts}, has_id=False)])
-        if self.call is not None:
-            try:
-                await self.call(msgspec.json.encode(facts))
-            except HostError as error:
-                logger.warning("the webhook of alarms cannot be called: %s", error.detail or error.code.word)
+        self.calls.add(msgspec.json.encode(facts))

@@ -374,7 +374,7 @@ def ignore_message(_message: Message) -> None:
 async def wait_relief(blockers: set[Congestible]) -> None:
     """Wait until none of these is congested, for each its patience from now at most; after that it is slow.
 
-    However many are slow, whoever waits goes on after the longest patience of them: their pauses pass side by side.
+    However many are slow, the reader goes on after the longest patience of them: their pauses pass side by side.
     """
     began = trio.current_time()
     for blocker in blockers:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from msg_node.admin.administered import Administered
-from msg_node.admin.alarm_watch import AlarmWatch, Call
+from msg_node.admin.alarm_calls import Call
+from msg_node.admin.alarm_watch import AlarmWatch
 from msg_node.admin.expiry_watch import ExpiryWatch
 from msg_node.backends.backend_http import BackendHttp
 from msg_node.backends.backend_tls import BackendTls

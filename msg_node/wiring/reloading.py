@@ -18,7 +18,8 @@ import trio
 from federation.links.domain_link import DomainLink, close_link
 from federation.links.visitors import greeting
 from federation.stubs.chosen_stubs import StubChoice
-from msg_node.admin.alarm_watch import AlarmWatch, Call
+from msg_node.admin.alarm_calls import Call
+from msg_node.admin.alarm_watch import AlarmWatch
 from msg_node.admin.block_subscriptions import BlockSubscriptions, Subscription
 from msg_node.admin.core.plan import Plan
 from msg_node.admin.core.setting_changes import SettingChange, differences, is_reloadable, reason_for_restart
@@ -203,7 +204,7 @@ class Reloading:
             parts.levels.settle(settings.log.level)
         if self.watches is not None:
             block_lists, alarms = self.watches
-            alarms.call = loaded.webhook
+            alarms.calls.call = loaded.webhook
             if _lists(settings) != _lists(before):
                 block_lists.follow(loaded.lists)
         has_other_ways, self._ways = loaded.ways is not self._ways, loaded.ways

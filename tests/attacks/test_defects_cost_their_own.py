@@ -232,7 +232,7 @@ async def test_alarms_are_looked_at_again_after_a_look_that_failed(
     monkeypatch.setattr(alarm_watch, "LOOK_SECONDS", 0.0)
     looks: list[float] = []
 
-    async def look(_watch: AlarmWatch, now: float) -> None:
+    def look(_watch: AlarmWatch, now: float) -> None:
         looks.append(now)
         if len(looks) == 1:
             fail()

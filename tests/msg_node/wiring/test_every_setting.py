@@ -503,7 +503,7 @@ EFFECTS: dict[str, Effect] = {
     "block_list": Effect([LIST], lambda node: node.block_lists and [one.settings for one in node.block_lists.lists]),
     **{
         f"alarms.webhook.{name}": Effect(
-            value, lambda node: node.alarm_watch and node.alarm_watch.call, {"alarms": {"webhook": WEBHOOK}}
+            value, lambda node: node.alarm_watch and node.alarm_watch.calls.call, {"alarms": {"webhook": WEBHOOK}}
         )
         for name, value in {
             "url": "https://hooks.example/b",
