@@ -12,8 +12,9 @@ import logging
 import math
 import random
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
@@ -36,7 +37,9 @@ _ATTEMPTS: Final = 3
 _PAUSE_SECONDS: Final = 2.0
 _LATEST_PAUSE_SECONDS: Final = 60.0
 _WAITING: Final = 1000
-_SENDERS: Final = 8
+"""Endpoints of one push service that wait for a call."""
+_AT_ONCE: Final = 8
+"""Calls of one push service."""
 _REMEMBERED: Final = 10_000
 _TOKEN_SECONDS: Final = 43_200
 _RENEW_SECONDS: Final = 3_600
@@ -104,8 +107,16 @@ class PushOptions(NamedTuple):
     rest_seconds: float
 
 
+@dataclass(slots=True)
+class _Queue:
+    """What waits for one push service, and how many calls of it are under way."""
+
+    endpoints: deque[str] = field(default_factory=deque)
+    calls: int = 0
+
+
 class WebPush:
-    """Sends wake-up calls.
+    """Sends wake-up calls. Each push service has a queue and calls of its own: one that is silent delays no other.
 
     Args:
         key: Who we are to push services.
@@ -133,7 +144,8 @@ class WebPush:
         self._options = options
         self._keep = keep
         self._called: OrderedDict[str, float] = OrderedDict()  # when each endpoint was called last; trio time
-        self._waiting, self._coming = trio.open_memory_channel[str](_WAITING)
+        self._queues: dict[str, _Queue] = {}
+        self._nursery: trio.Nursery | None = None
         self.counters = Counters(PushCount)
 
     def follow(self, key: PushKey, services: Mapping[str, PushOrigin], options: PushOptions) -> None:
@@ -150,9 +162,7 @@ class WebPush:
             called = self._called.get(target.endpoint)
             if called is not None and now - called < self._options.rest_seconds:
                 continue
-            try:
-                self._waiting.send_nowait(target.endpoint)
-            except trio.WouldBlock:
+            if not self._enqueue(target.endpoint):
                 self.counters[PushCount.TOO_MANY] += 1
                 continue
             self._called[target.endpoint] = now
@@ -163,26 +173,47 @@ class WebPush:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Send until cancelled; forget subscriptions whose time is over."""
         async with trio.open_nursery() as nursery:
-            for _ in range(_SENDERS):
-                nursery.start_soon(self._run_sender)
+            self._nursery = nursery
+            for origin in list(self._queues):
+                self._begin_call(origin)
             task_status.started()
             while True:
                 self._targets.sweep(now=time.time())
                 self._keep()
                 await trio.sleep(_LATEST_PAUSE_SECONDS)
 
-    async def _run_sender(self) -> None:
-        async for endpoint in self._coming:
-            result = await self._send(endpoint)
+    def _enqueue(self, endpoint: str) -> bool:
+        """Queue a call; False if too many wait for the same push service."""
+        origin = _origin_of(endpoint)
+        queue = self._queues.setdefault(origin, _Queue())
+        if len(queue.endpoints) >= _WAITING:
+            return False
+        queue.endpoints.append(endpoint)
+        self._begin_call(origin)
+        return True
+
+    def _begin_call(self, origin: str) -> None:
+        queue = self._queues[origin]
+        if self._nursery is not None and queue.calls < _AT_ONCE:
+            queue.calls += 1
+            self._nursery.start_soon(self._call_all, origin, queue)
+
+    async def _call_all(self, origin: str, queue: _Queue) -> None:
+        """Make calls of one push service, one after the other, as long as some wait."""
+        while queue.endpoints:
+            endpoint = queue.endpoints.popleft()
+            result = await self._send(endpoint, origin)
             self.counters[result] += 1
             if result is PushCount.OVER:
                 self._targets.gone(endpoint)
                 self._keep()
+        queue.calls -= 1
+        if not queue.calls:
+            self._queues.pop(origin, None)
 
-    async def _send(self, endpoint: str) -> PushCount:
+    async def _send(self, endpoint: str, origin: str) -> PushCount:
         """Make one call, repeated where that helps."""
         parts = urlsplit(endpoint)
-        origin = f"{parts.scheme}://{parts.netloc.lower()}"
         service = self._services.get(origin)
         if service is None:  # the settings have changed since it was registered
             return PushCount.OVER
@@ -209,3 +240,8 @@ class WebPush:
                 logger.warning("push service %s answers %d", origin, answer.status)
                 return PushCount.REFUSED
         return PushCount.FAILED
+
+
+def _origin_of(endpoint: str) -> str:
+    parts = urlsplit(endpoint)
+    return f"{parts.scheme}://{parts.netloc.lower()}"

@@ -10,10 +10,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import trio
+import trio.testing
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from joserfc import jwk, jwt
@@ -22,6 +24,7 @@ from msg_node.backends import web_push
 from msg_node.backends.backend_http import BackendHttp
 from msg_node.backends.web_push import PushKey, PushOptions, PushOrigin, WebPush
 from msg_node.kernel.changes import Journal
+from msg_node.kernel.counts import PushCount
 from msg_node.kernel.service import Service
 from msg_node.node_state import NodeState
 from msg_node.requests.core.push_service import PushService
@@ -210,6 +213,50 @@ async def test_a_push_service_that_fails_for_now_is_asked_again_and_a_refusal_is
             await invited(made, name)
             await made.until(word)
             assert len(made.server.asked) == asked
+
+
+async def test_a_push_service_that_does_not_answer_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web_push, "_WAITING", 20)
+    asked: list[str] = []
+    answer = trio.Event()
+
+    async def ask(_http: BackendHttp, _method: str, path: str, **_: object) -> SimpleNamespace:
+        asked.append(path)
+        if path.startswith("/stalled"):
+            await answer.wait()
+        return SimpleNamespace(status=201)
+
+    monkeypatch.setattr(BackendHttp, "ask", ask)
+    names = ["stalled.example", "other.example"]
+    services = {
+        f"https://{name}": PushOrigin(BackendHttp(f"https://{name}", no_tls, max_bytes=10), 3.0) for name in names
+    }
+    endpoints = [f"https://stalled.example/stalled/{number}" for number in range(50)]
+    targets = {"crowd": endpoints, "one": ["https://other.example/one"]}
+
+    def of(key: str) -> list[SimpleNamespace]:
+        return [SimpleNamespace(endpoint=endpoint) for endpoint in targets[key]]
+
+    push = WebPush(
+        cast("PushKey", SimpleNamespace(authorization=lambda _origin, _now: "")),
+        services,
+        cast("PushTargets", SimpleNamespace(of=of, sweep=lambda **_: None)),
+        PushOptions(ttl_seconds=600, rest_seconds=30.0),
+        is_away=lambda _key: True,
+        keep=lambda: None,
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(push.run)
+        push.somebody_waits("crowd")
+        push.somebody_waits("one")
+        await trio.testing.wait_all_tasks_blocked()
+        assert sorted(asked) == ["/one", *(f"/stalled/{number}" for number in range(8))]
+        assert push.counters[PushCount.TOO_MANY] == 30
+        answer.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert sorted(asked) == sorted(["/one", *(f"/stalled/{number}" for number in range(20))])
+        assert push._queues == {}
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_push_subscription_survives_the_node_and_ends_with_its_time(tmp_path: Path) -> None:
