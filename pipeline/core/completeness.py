@@ -9,7 +9,8 @@ closed at some time proves that nothing which was written until then is missing.
 * a crash: from the last moment up to which everything was written until the next start, as the recovered segment says.
 
 A node without messages seals an empty segment each hour. One that was taken out of service seals nothing, and that
-proves nothing. An operator who knows better says so (`declared`), and the proof then says that it was said.
+proves nothing. An operator who knows better says so (`declared`), and the proof then says that it was said. That word
+is about silence: it says nothing about segments that were written and are not here, so their time is a hole.
 
 Times are those of the node's own clock, in µs.
 """
@@ -19,6 +20,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Final
 
 from pipeline.core.stretches import Accepted, Period, Stretch, clipped
@@ -77,8 +79,28 @@ def completeness_of_nodes(
         known = proved.get(node, NOTHING)
         if declared[node] > known.until_us:
             proof = f"{known.proof}, then by the operator's word"
-            proved[node] = replace(known, until_us=declared[node], proof=proof)
+            holes, crashes = _in_doubt(of_node[node])
+            proved[node] = replace(known, until_us=declared[node], holes=holes, proof=proof, crashes=crashes)
     return proved
+
+
+def _in_doubt(stretches: Sequence[Stretch]) -> tuple[tuple[Period, ...], tuple[Period, ...]]:
+    """Holes and crashes of all that a node has written, also behind the place where its chain breaks."""
+    if not stretches:
+        return (), ()
+    holes = {hole for one in stretches for hole in one.holes}
+    crashes = {crash for one in stretches for crash in one.crashes}
+    for before, one in zip([None, *stretches[:-1]], stretches, strict=True):
+        written_us = one.first.opened_us if before is None else before.last.closed_us
+        crashes |= {*clipped(one.first_uncertain_us, written_us)}
+    for before, one in pairwise(stretches):
+        if not _follows(before.last, one.first):
+            begin_us, end_us = sorted((before.last.closed_us, one.first.opened_us))
+            holes.add((begin_us, end_us))
+    for one, behind in zip(stretches, [*stretches[1:], None], strict=True):
+        if _is_doubtful(one, behind):
+            holes.add((one.last.opened_us, one.last.closed_us))
+    return tuple(sorted(holes)), tuple(sorted(crashes))
 
 
 def completeness_of_domain(nodes: Iterable[str], proved: Mapping[str, Completeness]) -> Completeness:

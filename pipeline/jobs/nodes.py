@@ -36,7 +36,8 @@ def enter(lake: Lake, node: str, declaration: Declaration, *, why: str, day: str
     """
     result = JobResult("nodes")
     word = OperatorWord.now(why)
-    if node not in {one.node for one in read_stretches(lake)}:
+    seen_us = max((one.newest_closed_us for one in read_stretches(lake) if one.node == node), default=None)
+    if seen_us is None:
         raise SettingsError(f"nothing that {node} wrote is in the lake: `show segment_stretch` lists the nodes")
     until_us = {Declaration.RETIRED: TIME_MAX_US, Declaration.WITHDRAWN: None}.get(declaration)
     if declaration is Declaration.VOUCHED:
@@ -48,6 +49,7 @@ def enter(lake: Lake, node: str, declaration: Declaration, *, why: str, day: str
         "who": word.who,
         "why": word.why,
         "entered_us": time.time_ns() // 1000,
+        "seen_us": seen_us,
     }
     done = lake.commit(pa.Table.from_pylist([row], to_arrow_schema(NODE_DECLARATION.schema)), NODE_DECLARATION)
     result.wrote(done.table, done.rows, done.version)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 
 from pipeline.core.completeness import Completeness, completeness_of_domain, completeness_of_nodes
 from pipeline.lake.lake_files import LakeFiles
 from pipeline.schemas import NODE_OWNER
-from pipeline.segments.declarations import declared_until
+from pipeline.segments.declarations import declared_until, written_again
 from pipeline.segments.ledger import read_stretches
 from protofly.errors import SettingsError
 from protofly.records import RecordKind
@@ -36,9 +37,12 @@ def proved_completeness(lake: LakeFiles, *, declared: Mapping[str, int] | None =
             "lists the nodes"
         )
     of_messages = [one for one in stretches if one.kind == RecordKind.MESSAGE.value]
-    entered = declared_until(lake)
+    entered = declared_until(lake, stretches)
     words = {node: max(each.get(node, 0) for each in (entered, declared)) for node in entered.keys() | declared.keys()}
     proved = completeness_of_nodes(of_messages, words)
+    for node in sorted(written_again(lake, stretches) & proved.keys()):
+        proof = f"{proved[node].proof} (it has written since it was retired: `pipeline nodes withdraw` it)"
+        proved[node] = replace(proved[node], proof=proof)
     nodes = defaultdict[str, set[str]](set)
     owners = lake.read_small(NODE_OWNER).to_pylist()
     for row in owners:

@@ -134,8 +134,9 @@ class _Gathering:
 
     def _held_by(self) -> str:
         """Which node's proof ends first."""
-        rows = [row for row in self._rows(SEGMENT_STRETCH) if row["kind"] == RecordKind.MESSAGE.value]
-        proved = completeness_of_nodes(sorted(map(stretch_of, rows), key=in_order), declared_until(self._lake))
+        stretches = sorted(map(stretch_of, self._rows(SEGMENT_STRETCH)), key=in_order)
+        of_messages = [one for one in stretches if one.kind == RecordKind.MESSAGE.value]
+        proved = completeness_of_nodes(of_messages, declared_until(self._lake, stretches))
         if not proved:
             return ""
         known = min(proved.values(), key=lambda one: one.until_us)

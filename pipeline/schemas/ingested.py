@@ -189,6 +189,7 @@ NODE_DECLARATION = Table(
         who=TEXT,
         why=TEXT,
         entered_us=LONG,
+        seen_us=LONG,  # end of the newest segment that was there then
     ),
     (),
     ("node", "entered_us"),

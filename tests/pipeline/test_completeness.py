@@ -169,6 +169,31 @@ def test_the_word_of_the_operator_counts_where_it_goes_further_and_is_reported()
     assert (silent.from_us, silent.until_us, silent.proof) == (0, later, "no segments, then by the operator's word")
 
 
+def test_the_word_of_the_operator_leaves_a_hole_where_segments_are_missing_or_in_doubt() -> None:
+    facts = chain(5)
+    later = facts[-1].closed_us + MINUTE_US
+    missing = (facts[1].closed_us, facts[3].opened_us)
+    proved = of_node([fact for fact in facts if fact.segno != 3], n1=later)
+    assert (proved.until_us, proved.holes) == (later, (missing,))
+    lossy = [replace(fact, missing=int(fact.segno == 5)) for fact in facts if fact.segno != 3]
+    assert of_node(lossy, n1=later).holes == (missing, (facts[4].opened_us, facts[4].closed_us))
+    disputed = [*facts[:4], replace(facts[4], is_disputed=True)]
+    assert of_node(disputed, n1=later).holes == ((facts[4].opened_us, facts[4].closed_us),)
+    lost_chain = [*facts, *chain(1, boot=8)]
+    restarted = of_node(lost_chain, n1=lost_chain[-1].closed_us + 1)
+    assert restarted.holes == ((facts[4].closed_us, lost_chain[-1].opened_us),)
+    set_back = [*facts[:2], replace(facts[3], opened_us=facts[1].opened_us)]
+    assert of_node(set_back, n1=later).holes == ((facts[1].opened_us, facts[1].closed_us),)
+
+
+def test_the_word_of_the_operator_leaves_crashes_behind_a_break_uncertain() -> None:
+    first, second, _, fourth = chain(4)
+    crashed = replace(fourth, uncertain_us=(fourth.opened_us + 5, fourth.closed_us))
+    assert of_node([first, second, crashed]).crashes == ()
+    proved = of_node([first, second, crashed], n1=fourth.closed_us + MINUTE_US)
+    assert proved.crashes == ((fourth.opened_us + 5, fourth.closed_us),)
+
+
 def test_a_domain_is_as_complete_as_the_least_complete_of_its_nodes() -> None:
     proved = completeness_of_nodes([*chain(5), *chain(3, node="n2")])
     domain = completeness_of_domain(["n1", "n2"], proved)
