@@ -110,11 +110,11 @@ def run(
         return result
     days = [row for row in found.days.to_pylist() if partner_of(row) == of.peer]
     hashes = {one.id: one.sha256 for one in tariffs}
-    if not reprices:
-        _check_tariffs(before, hashes, of)
     common = {"statements": list(found.versions.items()), "issued_us": time.time_ns() // 1000}
     due = after_concessions(charges(days, tariffs, of.peer), conceded(lake, of.our_domain, of.peer, of.month))
     rows = [row | common for row in _rows(of, due, before, hashes)]
+    if rows and not reprices:
+        _check_tariffs(before, hashes, of)
     if rows:
         commit = _commit(lake, of, rows, len(result.details["issued"]))
         result.wrote(commit.table, commit.rows, commit.version)
@@ -173,13 +173,32 @@ def _check_zone(issued: Iterable[Mapping[str, Any]], of: Billed) -> None:
         )
 
 
-def _check_tariffs(before: Iterable[Mapping[str, Any]], hashes: Mapping[str, str], of: Billed) -> None:
-    changed = sorted({row["tariff"] for row in before if hashes.get(row["tariff"]) != row["tariff_sha256"]})
+def _check_tariffs(before: Sequence[Mapping[str, Any]], hashes: Mapping[str, str], of: Billed) -> None:
+    """Refuse to correct a month by tariffs that say something else than when it was billed last.
+
+    What was credited in full does not count: no price of it is in force any more. Raises SettingsError.
+    """
+    standing = {item.tariff for item, charge in _said(before).items() if charge != Charge()}
+    newest = {row["tariff"]: row["tariff_sha256"] for row in before}
+    changed = sorted(name for name in standing if hashes.get(name) != newest[name])
     if changed:
         raise SettingsError(
             f"{of.month} was billed by tariff {changed[0]}, which is another one now: give new prices a name and days "
             "of their own, or bill the month again with --reprice"
         )
+
+
+def _item(row: Mapping[str, Any]) -> Item:
+    return Item(*(row[name] for name in _ITEM))
+
+
+def _said(before: Iterable[Mapping[str, Any]]) -> Mapping[Item, Charge]:
+    """All that was issued, added up by item."""
+    said = defaultdict[Item, Charge](Charge)
+    for row in before:
+        item = _item(row)
+        said[item] = Charge(said[item].quantity + row["quantity"], said[item].amount + row["amount"])
+    return said
 
 
 def _commit(lake: Lake, of: Billed, rows: Sequence[Mapping[str, Any]], before: int) -> Commit:
@@ -197,15 +216,11 @@ def _rows(
     of: Billed, now: Mapping[Item, Charge], before: Sequence[Mapping[str, Any]], hashes: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     """Lines of the documents that are due, without what is the same in all of them."""
-    said = defaultdict[Item, Charge](Charge)
-    old_hashes = {}
-    for row in before:
-        item = Item(*(row[name] for name in _ITEM))
-        said[item] = Charge(said[item].quantity + row["quantity"], said[item].amount + row["amount"])
-        old_hashes[item.tariff] = row["tariff_sha256"]
+    said = _said(before)
+    old_hashes = {row["tariff"]: row["tariff_sha256"] for row in before}
     due = defaultdict[tuple[str, str], list[tuple[Item, Charge]]](list)
     for item in sorted(now.keys() | said.keys()):
-        more = now.get(item, Charge()).less(said[item])
+        more = now.get(item, Charge()).less(said.get(item, Charge()))
         if more != Charge():
             due[item.currency, item.role].append((item, more))
     rows: list[dict[str, Any]] = []

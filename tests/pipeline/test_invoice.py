@@ -215,6 +215,23 @@ def test_prices_that_change_under_the_name_of_a_tariff_are_refused_unless_asked_
         invoice.run(signed_off, of(), [dearer])
     result = invoice.run(signed_off, of(), [dearer], reprices=True)
     assert amounts(result) == [("debit-note", "b.example", "a.example-b.example-2026-03-1", 100, [-4, 4])]
+    assert invoice.run(signed_off, of(), [dearer]).details["documents"] == [], "it was asked for once"
+    with pytest.raises(SettingsError, match="--reprice"):
+        invoice.run(signed_off, of(), [TARIFF])
+    renamed = msgspec.structs.replace(dearer, id="b-2026-agreed")
+    again = invoice.run(signed_off, of(), [renamed], reprices=True)
+    assert [(one["kind"], one["amount"]) for one in again.details["documents"]] == [("debit-note", 0)] * 2
+    assert invoice.run(signed_off, of(), [renamed]).details["documents"] == []
+
+
+def test_a_tariff_that_was_ended_since_is_no_reason_to_refuse_a_month_in_which_nothing_is_due(
+    signed_off: Lake,
+) -> None:
+    invoice.run(signed_off, of(), [TARIFF])
+    ended = msgspec.structs.replace(TARIFF, valid_until=msgspec.convert("2026-12-31", type(TARIFF.valid_from)))
+    result = invoice.run(signed_off, of(), [ended])
+    assert (result.details["documents"], result.exit_code) == ([], ExitCode.FINE)
+    assert len(result.details["issued"]) == 2
 
 
 def test_of_two_who_bill_at_the_same_moment_one_fails(signed_off: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
