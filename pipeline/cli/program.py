@@ -32,6 +32,7 @@ from pipeline.cli.options import (
 from pipeline.cli.runs import Commands, errors_reported, one_job, opened_lake, vouched
 from pipeline.cli.terminal import Terminal
 from pipeline.core.utc_days import checked_day
+from pipeline.lake.store_path import REPORT_NAME
 
 if TYPE_CHECKING:
     from pipeline.columns.replaying import GateSettings
@@ -67,7 +68,7 @@ def run(
 
         old, new = _gates(policies)
         trust = load_trust(source.keys, requires_signatures=source.require_signatures)
-    report = out or spark.lake / "report.html"
+    report = out or spark.lake / REPORT_NAME
     word = vouched(vouch, as_json=spark.json)
     with opened_lake(spark, spools=source.spool, makes=True) as opened:
         from pipeline.jobs.whole import WholeRun, jobs
@@ -413,7 +414,7 @@ def report(
     days: Annotated[int, typer.Option(min=1, max=3660, help="So many of the newest days.")] = 31,
 ) -> None:
     """Write an HTML report about the newest days in the lake."""
-    target = out or spark.lake / "report.html"
+    target = out or spark.lake / REPORT_NAME
 
     def work(opened: Lake) -> JobResult:
         from pipeline.jobs import report as job

@@ -28,12 +28,13 @@ from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.core.harmless import harmless
+from pipeline.core.mentions import mention_of
 from pipeline.jobs.operator_word import OperatorWord
 from pipeline.jobs.result import JobResult
 from pipeline.jobs.retention import WRITERS_SECONDS
 from pipeline.lake import storage
 from pipeline.lake.stages import StagedFile
-from pipeline.lake.store_path import Location
+from pipeline.lake.store_path import REPORT_NAME, Location
 from pipeline.lake.table_log import DataFile
 from pipeline.lake.tables import Change, Lake
 from pipeline.schemas import ERASURE, QUARANTINE, TABLES, Table
@@ -44,7 +45,7 @@ from protofly.errors import PeerError, SettingsError
 from protofly.record_segments import SegmentName
 from protofly.records import RecordKind
 
-KEYS: Final = ("src_key", "dst_key", "runtime_key", "subject")
+KEYS: Final = ("src_key", "dst_key", "runtime_key", "subject", "actor")
 """Columns with an address or its hash."""
 TEXTS: Final = ("detail", "remote", "arguments", "before", "after", "line", "explanation", "proposed_policy")
 """Columns with texts in which an address may be."""
@@ -121,6 +122,8 @@ def run(
     word = OperatorWord.now(why)
     segments = _Spools(spools)
     rows = left = 0
+    for page in (lake.folder / REPORT_NAME, lake.folder / f"{REPORT_NAME}.tmp"):  # it shows subjects of alerts
+        storage.remove(page)
     for table in TABLES.values():
         names = [name for name in (*KEYS, *TEXTS) if name in table.schema.names]
         if not names or not lake.has(table):
@@ -273,7 +276,7 @@ def _is_meant(word: str, meant: frozenset[str]) -> bool:
 def _has_text(column: pa.ChunkedArray, meant: frozenset[str]) -> NDArray[np.bool_]:
     has = np.zeros(len(column), np.bool_)
     for word in meant:
-        has |= np.asarray(pc.match_substring(column, word).fill_null(False))
+        has |= np.asarray(pc.match_substring_regex(column, mention_of(word)).fill_null(False))
     return has
 
 

@@ -15,6 +15,7 @@ from pipeline.jobs.result import JobResult
 from pipeline.lake.tables import Change, Lake
 from pipeline.schemas import (
     ALERT,
+    BRONZE_ADMIN_EVENT,
     BRONZE_DECISION,
     BRONZE_LINK_EVENT,
     BRONZE_MDR,
@@ -35,6 +36,7 @@ PERSONAL: Final[tuple[Table, ...]] = (
     BRONZE_STUB_EVENT,
     BRONZE_LINK_EVENT,
     BRONZE_SESSION_EVENT,
+    BRONZE_ADMIN_EVENT,
     QUARANTINE,
     SILVER_MDR,
     PEER_RECORD,

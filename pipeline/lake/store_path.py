@@ -11,6 +11,8 @@ from protofly.errors import SettingsError
 
 S3: Final = "s3"
 AZURE: Final = "az"
+REPORT_NAME: Final = "report.html"
+"""Where in a lake the page about it is, unless it is written elsewhere."""
 _STORES: Final = {
     S3: "s3://BUCKET/PREFIX with letters, digits and _ . = + - in the prefix, and nothing else: credentials and "
     "endpoint are taken from the environment (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, …)",

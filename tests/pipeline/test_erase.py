@@ -10,11 +10,19 @@ import pytest
 from pipeline.jobs import audit, erase, ingest, reconcile, refine, settle
 from pipeline.jobs.erase import NO_FACTS
 from pipeline.lake.tables import Lake
-from pipeline.schemas import BRONZE_DECISION, BRONZE_MDR, ERASURE, QUARANTINE, SILVER_MDR, STATEMENT_DAILY
+from pipeline.schemas import (
+    BRONZE_ADMIN_EVENT,
+    BRONZE_DECISION,
+    BRONZE_MDR,
+    ERASURE,
+    QUARANTINE,
+    SILVER_MDR,
+    STATEMENT_DAILY,
+)
 from protofly.errors import SettingsError
-from protofly.records import MessageRecord, RecordKind
+from protofly.records import AdminEvent, MessageRecord, RecordKind
 from tests.pipeline.on_disk import on_disk
-from tests.pipeline.spools import SegmentWriter, decision, message
+from tests.pipeline.spools import START_US, SegmentWriter, decision, message
 
 EVE, BOB, ANA = "hyperty://b.example/eve", "hyperty://a.example/bob", "hyperty:" + "a" * 24
 
@@ -83,6 +91,28 @@ def test_a_person_is_gone_everywhere_and_nothing_else_has_changed(lake: Lake, tm
     assert ingest.run(lake, [writer.spool]).rows == {}
     assert lake.read_small(STATEMENT_DAILY).to_pylist() == statement
     assert audit.run(lake).warnings == warnings
+
+
+@pytest.mark.spark
+def test_texts_with_the_address_in_any_form_go_and_those_about_another_person_stay(lake: Lake, tmp_path: Path) -> None:
+    writer = SegmentWriter(tmp_path / "spool")
+    of_another = f'{{"odd":"{EVE}lyn"}}'
+    writer.seal_lines(of_another.encode() + b"\n")
+    operator = SegmentWriter(tmp_path / "spool", kind=RecordKind.ADMIN)
+    operator.seal([AdminEvent(ts_us=START_US, operation="peer block", actor=EVE, way="message", arguments="{}")])
+    writer.seal_lines(b'{"odd":"HYPERTY:\\/\\/B.example\\/eve"}\n')
+    ingest.run(lake, [writer.spool])
+    page = on_disk(lake.folder) / "report.html"
+    page.write_text(f"fan-out by {EVE}")
+
+    done = erase.run(lake, [EVE], why="request 16", spools=[writer.spool], vacuum_after_s=0)
+
+    assert (done.details["rows"], done.details["segments"]) == (2, 2)
+    [change] = lake.read_small(BRONZE_ADMIN_EVENT).to_pylist()
+    assert (change["actor"], change["operation"]) == (None, "peer block")
+    assert {row["line"] for row in lake.read_small(QUARANTINE).to_pylist()} == {None, of_another}
+    assert len(list(writer.spool.glob("*.zst"))) == 1
+    assert not page.exists(), "the report shows subjects of alerts"
 
 
 @pytest.mark.spark

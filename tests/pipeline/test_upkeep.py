@@ -26,7 +26,7 @@ from tests.pipeline.spools import NODE, SECOND_US, START_US, SegmentWriter, mess
 
 pytestmark = pytest.mark.spark
 DAY_US = 86_400 * SECOND_US
-FORGOTTEN_MEMBERS = {"src_key", "dst_key", "runtime_key", "subject", "msg_id", "line"}
+FORGOTTEN_MEMBERS = {"src_key", "dst_key", "runtime_key", "subject", "msg_id", "line", "arguments"}
 """Columns that name people or single messages."""
 
 
