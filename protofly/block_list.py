@@ -28,6 +28,7 @@ from protofly.signatures import (
 PAYLOAD_TYPE: Final = "application/vnd.trapezoid.block-list+json"
 ENTRIES_MAX: Final = 1_000
 LIST_BYTES: Final = 1 << 20
+SERIAL_MAX: Final = 2**53
 VALID_SECONDS_MAX: Final = 7 * 86_400.0
 CLOCK_SECONDS: Final = 300.0
 """So much may the clock of the author be ahead of ours."""
@@ -55,7 +56,7 @@ class BlockList(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     author: DomainName
-    serial: Annotated[int, Meta(ge=1, le=2**53)]
+    serial: Annotated[int, Meta(ge=1, le=SERIAL_MAX)]
     issued: _Time
     expires: _Time
     entries: Annotated[tuple[BlockedDomain, ...], Meta(max_length=ENTRIES_MAX)] = ()

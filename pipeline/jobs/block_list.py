@@ -12,14 +12,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from pipeline.core.utc_days import moment
 from pipeline.jobs.result import JobResult
 from pipeline.lake import durable
 from pipeline.lake.lake_files import LakeFiles
 from pipeline.schemas import ALERT, NODE_OWNER
-from protofly.block_list import ENTRIES_MAX, VALID_SECONDS_MAX, BlockedDomain, BlockList, sign_block_list
-from protofly.errors import SettingsError
-from protofly.signatures import SigningKey
+from protofly.block_list import (
+    ENTRIES_MAX,
+    SERIAL_MAX,
+    VALID_SECONDS_MAX,
+    BlockedDomain,
+    BlockList,
+    sign_block_list,
+)
+from protofly.errors import PeerError, SettingsError
+from protofly.signatures import SigningKey, decode_envelope
 
 APP: Final = "block-list"
 PATTERNS: Final = frozenset({"flood", "spoofing"})
@@ -80,7 +89,11 @@ def run(lake: LakeFiles, rule: Listed = Listed(), *, author: str, key: SigningKe
     worst = sorted(listed, key=lambda domain: (-listed[domain].total(), domain))[:ENTRIES_MAX]
     entries = tuple(BlockedDomain(domain=domain, reason=_reason(listed[domain], rule.days)) for domain in sorted(worst))
     block_list = BlockList(
-        author=author, serial=int(now * 1e6), issued=now, expires=now + rule.hours * 3600, entries=entries
+        author=author,
+        serial=_serial_after(out, int(now * 1e6)),
+        issued=now,
+        expires=now + rule.hours * 3600,
+        entries=entries,
     )
     durable.replace(out, sign_block_list(block_list, key), is_public=True)
     result.outcome = f"{len(entries):,} domains, valid until {moment(int(block_list.expires * 1e6))}"
@@ -91,6 +104,15 @@ def run(lake: LakeFiles, rule: Listed = Listed(), *, author: str, key: SigningKe
         "out": str(out.absolute()),
     }
     return result
+
+
+def _serial_after(out: Path, serial: int) -> int:
+    """A number above that of the list that is published: the clock may have been set back since. Raises OSError."""
+    try:
+        published = msgspec.json.decode(decode_envelope(out.read_bytes()).payload, type=BlockList).serial
+    except (FileNotFoundError, PeerError, ValueError):  # none, or not one of ours
+        published = 0
+    return max(serial, published + 1) if published < SERIAL_MAX else serial
 
 
 def _reason(counts: Counter[str], days: int) -> str:

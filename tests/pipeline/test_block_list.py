@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
@@ -17,7 +18,7 @@ from pipeline.cli.program import app
 from pipeline.jobs import block_list
 from pipeline.lake.tables import Lake
 from pipeline.schemas import ALERT, NODE_OWNER
-from protofly.block_list import read_block_list
+from protofly.block_list import BlockList, read_block_list, sign_block_list
 from protofly.errors import SettingsError
 from protofly.signatures import SigningKey
 
@@ -83,6 +84,24 @@ def test_no_list_is_signed_for_a_domain_without_records_in_the_lake(lake: Lake, 
     with pytest.raises(SettingsError, match=r"A\.example has no records in this lake, which has those of a\.example$"):
         block_list.run(lake, author="A.example", key=KEY, out=tmp_path / "list.json")
     assert not (tmp_path / "list.json").exists()
+
+
+def test_a_list_has_a_higher_number_than_the_published_one_although_the_clock_was_set_back(
+    lake: Lake, tmp_path: Path
+) -> None:
+    out, now = tmp_path / "list.json", time.time()
+    ahead = BlockList(author="a.example", serial=int((now + 86_400) * 1e6), issued=now, expires=now + 60)
+    out.write_bytes(sign_block_list(ahead, KEY))
+    block_list.run(lake, author="a.example", key=KEY, out=out)
+    found = read_block_list(
+        out.read_bytes(), author="a.example", keys=[KEY.record()], now=now, least_serial=ahead.serial
+    )
+    assert (found.serial, len(found.entries)) == (ahead.serial + 1, 1)
+    for broken in (b"", b"{}", sign_block_list(msgspec.structs.replace(ahead, serial=2**53), KEY)):
+        out.write_bytes(broken)
+        block_list.run(lake, author="a.example", key=KEY, out=out)
+        found = read_block_list(out.read_bytes(), author="a.example", keys=[KEY.record()], now=now)
+        assert found.serial <= int(time.time() * 1e6)
 
 
 def test_a_list_of_nobody_is_published_too(lake: Lake, tmp_path: Path) -> None:
