@@ -24,7 +24,7 @@ from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.lake import durable
 from pipeline.lake.tables import Lake
 from pipeline.partners.bounded_post import post
-from pipeline.partners.usage_file import EVIDENCE, USERS_MAX, HighUser, UsageReport, usage_bytes
+from pipeline.partners.usage_file import EVIDENCE, HOURS_MAX, USERS_MAX, HighUser, UsageReport, usage_bytes
 from pipeline.schemas import SILVER_MDR, USAGE_NAMED
 from protofly.errors import SettingsError
 from protofly.signatures import SigningKey
@@ -272,7 +272,7 @@ def look_up(lake: Lake, report: UsageReport) -> JobResult:
 
 def watched_period(hours: float, until: int | None = None) -> tuple[int, int]:
     """From when until when so many hours are, up to a moment or to now. Raises SettingsError."""
-    if not 0 < hours <= 24 * 31:
-        raise SettingsError("--hours: expected more than 0 and at most 744")
+    if not 0 < hours <= HOURS_MAX:
+        raise SettingsError(f"--hours: expected more than 0 and at most {HOURS_MAX}")
     until_us = time.time_ns() // 1000 if until is None else until
     return until_us - int(hours * 3_600_000_000), until_us

@@ -13,12 +13,15 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 
 from pipeline.partners.signed_line import SignedLine
+from protofly.errors import SettingsError
 from protofly.signatures import KeyRecord, SigningKey
 
 MAGIC: Final = b"trapezoid-usage/1\n"
 USERS_MAX: Final = 1_000
 EVIDENCE: Final = 20
 FILE_BYTES: Final = 2 << 20
+HOURS_MAX: Final = 24 * 31
+"""A report is about so long a time at most."""
 
 _Time = Annotated[int, Meta(ge=0, le=2**53)]
 _Count = Annotated[int, Meta(ge=0, le=2**48)]
@@ -80,6 +83,10 @@ def read_usage(path: Path, *, peer_key: KeyRecord, domain: str, peer: str) -> Us
         peer: The partner, its author.
 
     Raises:
-        SettingsError: It cannot be read, is too large, malformed, not signed by this key, or between other domains.
+        SettingsError: It cannot be read, is too large, malformed, of a longer time than anybody may report, not signed
+            by this key, or between other domains.
     """
-    return _FORMAT.read(path, peer_key=peer_key, domain=domain, peer=peer)
+    report = _FORMAT.read(path, peer_key=peer_key, domain=domain, peer=peer)
+    if not 0 <= report.until_us - report.from_us <= HOURS_MAX * 3_600_000_000:  # all days of it are read
+        raise SettingsError(f"{path}: malformed: not of 0 to {HOURS_MAX} hours; ask {peer} for it anew")
+    return report

@@ -67,6 +67,8 @@ def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
         (signed(b"[" * 5000), "malformed"),
         (signed(msgspec.json.encode(REPORT).replace(b'"bytes":0', b'"bytes":-1')), "malformed"),
         (signed(msgspec.json.encode(REPORT).replace(b"0" * 32, b"../" * 10 + b"xx")), "malformed"),
+        (usage_bytes(msgspec.structs.replace(REPORT, until_us=1 + 31 * DAY_US + 1), KEY), "malformed"),
+        (usage_bytes(msgspec.structs.replace(REPORT, from_us=3), KEY), "malformed"),
         (usage_bytes(msgspec.structs.replace(REPORT, peer="c.example"), KEY), "wrong-domain"),
         (usage_bytes(msgspec.structs.replace(REPORT, domain="c.example"), KEY), "wrong-domain"),
     ],
