@@ -100,7 +100,8 @@ def labelled(alert: Mapping[str, Any], open_until: float) -> dict[str, Any]:
             "proposed_policy": alert["proposed_policy"] or "",
         },
         "startsAt": start,
-        "endsAt": _moment(int(open_until * 1e6)),
+        # One that ends before it starts, by a node's clock that is ahead, would have all of the request refused.
+        "endsAt": _moment(max(int(open_until * 1e6), alert["hour_us"] + int(OPEN_S * 1e6))),
     }
 
 

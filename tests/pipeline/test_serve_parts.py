@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from threading import Event
 from typing import Any, cast
@@ -22,7 +22,7 @@ from pipeline.lake.table_log import LakeError
 from pipeline.lake.tables import Change, Lake
 from pipeline.schemas import ALERT, RECON_PAIR, SILVER_MDR, STATEMENT_DAILY
 from pipeline.segments.node_keys import Trust
-from pipeline.serving.alert_sinks import OPEN_S, send_new, sinks_of
+from pipeline.serving.alert_sinks import OPEN_S, labelled, send_new, sinks_of
 from pipeline.serving.lease import MARGIN_S, Lease
 from pipeline.serving.loop import Health, Rounds, Work
 from pipeline.serving.metrics import Metrics, MetricsServer, measure
@@ -203,6 +203,12 @@ def test_each_alert_goes_to_each_receiver_once_and_again_when_it_has_become_seve
     open_s = datetime.fromisoformat(body[0]["endsAt"]).timestamp() - time.time()
     assert OPEN_S - 60 < open_s <= OPEN_S, "without an end an Alertmanager takes it for over after minutes"
     assert first.outcome == "2 sent, 4 times in all"
+
+
+def test_an_alert_of_an_hour_to_come_ends_behind_its_start_at_an_alertmanager() -> None:
+    ahead_us = int((time.time() + 2 * 86_400) * 1e6)
+    sent = labelled(alert(1, hour_us=ahead_us), time.time() + OPEN_S)
+    assert datetime.fromisoformat(sent["endsAt"]) - datetime.fromisoformat(sent["startsAt"]) == timedelta(hours=1)
 
 
 def test_what_a_receiver_did_not_accept_is_sent_again_and_nobody_else_waits_for_it(lake: Lake) -> None:
