@@ -123,6 +123,19 @@ def completeness_of_domain(nodes: Iterable[str], proved: Mapping[str, Completene
     )
 
 
+def holes_between(known: Completeness, begin_us: int, until_us: int) -> tuple[Period, ...]:
+    """Holes and crashes that reach into a range of time, those that meet as one."""
+    found: list[Period] = []
+    for begin, end in sorted({*known.holes, *known.crashes}):
+        if end < begin_us or begin > until_us:
+            continue
+        if found and begin <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((begin, end))
+    return tuple(found)
+
+
 def _walk(stretches: Sequence[Stretch]) -> _Chain:
     """Follow the chain of one node from its first known segment as far as it holds."""
     first = stretches[0].first

@@ -30,9 +30,9 @@ from pipeline.columns.clock_findings import clock_findings, finding_line
 from pipeline.columns.clock_tables import ClockTables
 from pipeline.columns.groups import column, numbers
 from pipeline.columns.side_records import ALL, BUCKET_US, DAY_US, times_of
-from pipeline.core.completeness import GRACE_S, NOTHING, Completeness
+from pipeline.core.completeness import GRACE_S, NOTHING, Completeness, holes_between
 from pipeline.core.tolerance import Tolerance
-from pipeline.core.utc_days import moment
+from pipeline.core.utc_days import end_us, moment
 from pipeline.jobs.proofs import proved_completeness
 from pipeline.jobs.reconcile import (
     NO_TOLERANCE,
@@ -170,6 +170,7 @@ def import_extract(
     with open_extract(path, Expected(of.peer, of.domain, peer_key, raw_bytes)) as (header, rows, signed_sha256):
         if header.day != of.day:
             raise ExtractError(ExtractFault.WRONG_DAY, f"of {header.day}, expected of {of.day}")
+        _refuse_older(lake, header)
         table = PEER_TOTAL
         if header.step == "details":
             table = PEER_RECORD
@@ -419,6 +420,7 @@ def _columns(row: Row, *, header: Header) -> dict[str, Any]:
 
 
 def _header(step: Step, of: PartnerDay, version: int, proved: Completeness) -> Header:
+    begin_us = end_us(of.day) - DAY_US
     return Header(
         step=step,
         domain=of.domain,
@@ -428,7 +430,7 @@ def _header(step: Step, of: PartnerDay, version: int, proved: Completeness) -> H
         books_version=max(version, 0),
         complete_from_us=proved.from_us,
         complete_until_us=proved.until_us,
-        holes=sorted({*proved.holes, *proved.crashes}),
+        holes=list(holes_between(proved, begin_us - DAY_US, begin_us + 2 * DAY_US)),
         proof=proved.proof[:1024],
         rows=0,
         raw_bytes=0,
@@ -452,6 +454,7 @@ def _note(lake: Lake, result: JobResult, header: Header, *, sha256: str) -> None
         "rows": header.rows,
         "sha256": sha256 or header.body_sha256,
         "day": header.day,
+        "created_us": header.created_us,
     }
     done = lake.commit(pa.Table.from_pylist([row], schema=to_arrow_schema(PEER_EXTRACT.schema)), PEER_EXTRACT)
     result.wrote(done.table, done.rows, done.version)
@@ -472,12 +475,28 @@ def _newest_imported(lake: Lake, of: PartnerDay, step: Step) -> dict[str, Any]:
 
 def _newest(lake: Lake, wanted: tuple[str, str, str, Step], problem: str) -> dict[str, Any]:
     """The newest extract by author, reader, day and step. Raises ExtractError MISSING_STEP, with the problem."""
-    rows = lake.read_small(PEER_EXTRACT)
-    rows = rows.filter(pc.equal(rows.column("day"), wanted[2])).to_pylist()
-    found = [row for row in rows if (row["domain"], row["peer"], row["day"], row["step"]) == wanted]
+    found = _noted(lake, wanted)
     if not found:
         raise ExtractError(ExtractFault.MISSING_STEP, f"{problem} for {wanted[2]} yet")
     return max(found, key=lambda row: int(row["entered_us"]))
+
+
+def _noted(lake: Lake, wanted: tuple[str, str, str, Step]) -> list[dict[str, Any]]:
+    """All extracts by author, reader, day and step."""
+    rows = lake.read_small(PEER_EXTRACT)
+    rows = rows.filter(pc.equal(rows.column("day"), wanted[2])).to_pylist()
+    return [row for row in rows if (row["domain"], row["peer"], row["day"], row["step"]) == wanted]
+
+
+def _refuse_older(lake: Lake, header: Header) -> None:
+    """Refuse an extract that was made before one that is here. Raises ExtractError SUPERSEDED."""
+    noted = _noted(lake, (header.domain, header.peer, header.day, header.step))
+    # What claims to be of the future is as old as when it came: the author's clock may be right again.
+    newest_us = max((min(row["created_us"] or 0, row["entered_us"]) for row in noted), default=0)
+    if header.created_us < newest_us:
+        raise ExtractError(
+            ExtractFault.SUPERSEDED, f"made {moment(header.created_us)}, one of {moment(newest_us)} is here"
+        )
 
 
 def _pairs(holes: list[Mapping[str, int]]) -> tuple[tuple[int, int], ...]:

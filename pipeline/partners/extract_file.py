@@ -68,6 +68,8 @@ class ExtractFault(Enum):
     """A row stands behind one that it should precede, or comes twice."""
     MISSING_STEP = "missing-step", "do the steps in order; after a change of records begin with totals"
     """Details without the totals that they explain, or of another version of the records."""
+    SUPERSEDED = "superseded", "ask for the newest one"
+    """Made before one that is here: somebody may have kept it to hide what came later."""
     CONTRADICTION = "contradiction", "ask for both again; keep both files, they are signed"
     """Details that do not add up to the totals that their author has signed."""
 

@@ -172,6 +172,7 @@ PEER_EXTRACT = Table(
         rows=LONG,
         sha256=TEXT,  # of the header that the partner signed; of the body in our own
         day=TEXT,
+        created_us=LONG,  # by the clock of the author
     ),
     (),
     ("domain", "peer", "day", "step", "entered_us"),

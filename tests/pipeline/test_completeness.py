@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.completeness import Completeness, completeness_of_domain
+from pipeline.core.completeness import Completeness, completeness_of_domain, holes_between
 from pipeline.core.completeness import completeness_of_nodes as of_stretches
 from pipeline.core.stretches import Stretch, Stretches, stretch_of
 
@@ -192,6 +192,13 @@ def test_the_word_of_the_operator_leaves_crashes_behind_a_break_uncertain() -> N
     assert of_node([first, second, crashed]).crashes == ()
     proved = of_node([first, second, crashed], n1=fourth.closed_us + MINUTE_US)
     assert proved.crashes == ((fourth.opened_us + 5, fourth.closed_us),)
+
+
+def test_holes_of_a_range_are_those_that_reach_into_it_and_meet_as_one() -> None:
+    known = Completeness(0, 99, holes=((1, 5), (5, 9), (20, 22), (21, 30), (40, 41)), crashes=((8, 12), (60, 70)))
+    assert holes_between(known, 0, 99) == ((1, 12), (20, 30), (40, 41), (60, 70))
+    assert holes_between(known, 12, 20) == ((8, 12), (20, 22))
+    assert holes_between(known, 31, 39) == ()
 
 
 def test_a_domain_is_as_complete_as_the_least_complete_of_its_nodes() -> None:

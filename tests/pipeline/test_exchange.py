@@ -191,6 +191,8 @@ def test_what_is_refused_leaves_nothing_in_the_lake(spark: SparkSession, tmp_pat
         (rewritten(details, B, A, lambda rows: [*rows, late], name="late"), ExtractFault.WRONG_DAY),
         (rewritten(totals, B, A, lambda rows: [*rows, crooked], name="crooked"), ExtractFault.MALFORMED),
         (rewritten(details, B, A, list, name="others", books_version=9), ExtractFault.MISSING_STEP),
+        (rewritten(details, B, A, list, name="replayed", created_us=NOON_US), ExtractFault.SUPERSEDED),
+        (rewritten(totals, B, A, list, name="kept", created_us=NOON_US), ExtractFault.SUPERSEDED),
         (rewritten(details, B, A, list, name="other-day", day="2026-03-03"), ExtractFault.WRONG_DAY),
     ]
     for path, verdict in forgeries:
