@@ -94,13 +94,13 @@ async def restrictions_count_everywhere(pair: Pair, two: Process) -> None:
 
 async def figures_are_shown_everywhere(pair: Pair) -> None:
     """Each node shows what the other one has, and the list has it from the engine."""
-    shown = [f'trapezoid_cluster_live_sessions{{node="{name}"}} 1.0' for name in ("n1", "n2")]
+    shown = [f'trapezoid_cluster_live_sessions{{node="{name}"}} 1' for name in ("n1", "n2")]
     with trio.fail_after(PATIENCE_SECONDS):
         for name in ("n1", "n2"):
             while not set(shown) <= set((await pair.asked(name, "metrics"))["text"].splitlines()):  # noqa: ASYNC110
                 await trio.sleep(0.1)
     metrics = (await pair.asked("n1", "metrics"))["text"]
-    assert 'trapezoid_cluster_connected{node="n2"} 1.0' in metrics
+    assert 'trapezoid_cluster_connected{node="n2"} 1\n' in metrics
     rows = await trio.to_thread.run_sync(cluster_members, load_settings(pair.config_of("n1")))
     assert {row["node"]: (row["state"], row["live_sessions"]) for row in rows} == {
         "n1": ("running", 1),
