@@ -11,7 +11,6 @@ import hashlib
 import logging
 import os
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
@@ -39,11 +38,11 @@ _HIDDEN: Final = ".incoming-"
 
 @dataclass(slots=True)
 class _Partner:
-    """One partner: its keys, and what it has done lately."""
+    """One partner: its keys, and what it has done lately; `requests` are those of the last hour, with their times."""
 
     keys: tuple[KeyRecord, ...]
     folder: Path
-    times: deque[float] = field(default_factory=deque)
+    requests: dict[str, float] = field(default_factory=dict)
     is_busy: bool = False
     taken: int = 0
     refused: int = 0
@@ -99,11 +98,12 @@ class PartnerInbox:
         text, now = request.headers.get(HEADER, ""), self._clock()
         try:
             file = read_header(text, author=author, reader=self._domain, keys=partner.keys, now=now)
+            request_facts = _facts_of(partner, text)
         except PeerError as exc:  # anybody may have sent it, so it is not counted as the partner's
             logger.warning("a request in the name of %s is refused: %s: %s", author, exc.code.word, exc.detail)
             raise
         try:
-            self._admit(partner, file, now)
+            self._admit(partner, file, request_facts, now)
             await self._take(request, partner, file)
         except PeerError as exc:
             partner.refused += 1
@@ -113,13 +113,14 @@ class PartnerInbox:
         logger.info("took %s of %s, %d bytes", file.name, author, file.size)
         return PlainTextResponse("taken\n")
 
-    def _admit(self, partner: _Partner, file: PartnerFile, now: float) -> None:
+    def _admit(self, partner: _Partner, file: PartnerFile, facts: str, now: float) -> None:
         """Count a request that the partner has signed. Raises PeerError: its bounds are reached."""
-        while partner.times and partner.times[0] <= now - _HOUR_S:
-            partner.times.popleft()
-        if partner.is_busy or len(partner.times) >= self._settings.hourly_files:
+        requests = partner.requests
+        while requests and next(iter(requests.values())) <= now - _HOUR_S:
+            del requests[next(iter(requests))]
+        if partner.is_busy or len(requests) >= self._settings.hourly_files:
             raise PeerError(Code.RATE, "one file at a time, and so many in an hour: send it later", domain=file.author)
-        partner.times.append(now)
+        requests[facts] = now
         if file.size > self._settings.file_bytes:
             raise PeerError(
                 Code.TOO_LARGE, f"at most {self._settings.file_bytes:,} bytes are taken", domain=file.author
@@ -155,6 +156,19 @@ class PartnerInbox:
         settings = self._settings
         if len(sizes) >= settings.waiting_files or sum(sizes) + file.size > settings.waiting_bytes:
             raise PeerError(Code.QUOTA, "too many files wait for our pipeline: send it later", domain=file.author)
+
+
+def _facts_of(partner: _Partner, header: str) -> str:
+    """The signed facts of a request; its signature alone might be written in another way.
+
+    Raises:
+        PeerError: AUTH_REPLAY: anybody who has seen the request may have sent it again, to use up the partner's bounds
+            or to bring an older file back.
+    """
+    facts = header.partition(".")[0]
+    if facts in partner.requests:
+        raise PeerError(Code.AUTH_REPLAY, "this request has come before: send the file anew")
+    return facts
 
 
 async def _store(request: Request, hidden: Path, file: PartnerFile) -> None:

@@ -39,12 +39,14 @@ class Line:
 
     def __init__(self, client: httpx.AsyncClient, inbox: PartnerInbox, folder: Path) -> None:
         self.client = client
+        self.requests = 0
         self.inbox = inbox
         self.folder = folder
 
     async def hand(self, name: str, content: bytes, *, key: SigningKey = KEY, **facts: Any) -> tuple[int, str]:
-        """Hand a file in; the answer."""
-        usual: dict[str, Any] = {"author": PARTNER, "reader": US, "name": name, "sent": NOW}
+        """Hand a file in; the answer. Each request is of another moment."""
+        self.requests += 1
+        usual: dict[str, Any] = {"author": PARTNER, "reader": US, "name": name, "sent": NOW + self.requests / 1024}
         usual |= {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
         file = PartnerFile(**(usual | facts))
         headers = {HEADER: header_of(file, key)}
@@ -58,6 +60,11 @@ class Line:
     def files(self, domain: str = PARTNER) -> dict[str, bytes]:
         """Everything that lies in the folder of a partner."""
         return {path.name: path.read_bytes() for path in (self.folder / domain).glob("*")}
+
+
+def signed(content: bytes) -> dict[str, Any]:
+    """What a header says about a content, whatever is sent behind it."""
+    return {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
 @asynccontextmanager
@@ -92,6 +99,18 @@ async def test_nobody_but_partners_hands_anything_in(tmp_path: Path) -> None:
         assert line.inbox.status()[0] == {"domain": PARTNER, "taken": 0, "refused": 0}, (
             "what strangers send is not theirs"
         )
+
+
+async def test_a_request_that_somebody_sends_again_changes_nothing_and_costs_its_author_nothing(tmp_path: Path) -> None:
+    async with site(tmp_path, hourly_files=3) as line:
+        assert await line.hand("x", b"old", sent=NOW) == (200, "taken")
+        assert await line.hand("x", b"new", sent=NOW + 1) == (200, "taken")
+        for content in (b"old", b"other", b""):
+            assert await line.hand("x", content, sent=NOW, **signed(b"old")) == (401, "auth-replay")
+        assert line.files() == {"x": b"new"}
+        assert line.inbox.status()[0] == {"domain": PARTNER, "taken": 2, "refused": 0}
+        assert await line.hand("x", b"old") == (200, "taken"), "its author may send the same again"
+        assert await line.hand("x", b"old") == (429, "rate")
 
 
 async def test_a_body_that_is_not_the_signed_one_leaves_nothing(tmp_path: Path) -> None:
