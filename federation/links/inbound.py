@@ -368,19 +368,23 @@ class InboundTurns:
     Args:
         carrier: Brought them; None speaks for the main domain only.
         waits_for_room: Waits for receivers of ours that cannot keep up.
+
+    Attributes:
+        is_over: Nothing more is handed over. It is not acknowledged, so it comes again over the next link.
     """
 
     def __init__(self, carrier: Carrier | None = None, *, waits_for_room: bool = False) -> None:
         self._carrier = carrier
         self._waits_for_room = waits_for_room
         self._ends_seconds = 0.0
+        self.is_over = False
 
     def begin(self) -> None:
         """The carrier has waited: its turn begins."""
         self._ends_seconds = time.monotonic() + TURN_SECONDS
 
     async def take(self, messages: Numbered, stream: str, port: LinkPort) -> None:
-        """Hand over numbered messages of `stream`, in order.
+        """Hand over numbered messages of `stream`, in order, until it `is_over`.
 
         Raises:
             PeerError: See `Inbox`; what came behind is not handed over.
@@ -388,6 +392,8 @@ class InboundTurns:
         for one_slice in _slices(messages):
             part = one_slice
             while part:
+                if self.is_over:
+                    return
                 part = part[port.inbound(part, stream, self._carrier, ends_seconds=self._ends_seconds) :]
                 if self._waits_for_room:
                     await port.wait_for_room()
@@ -398,13 +404,6 @@ class InboundTurns:
         if time.monotonic() > self._ends_seconds:
             await trio.lowlevel.checkpoint()
             self.begin()
-
-
-class NoTurns(InboundTurns):
-    """Takes nothing: what comes after our goodbye is not acknowledged, so that it comes again over the next link."""
-
-    async def take(self, messages: Numbered, stream: str, port: LinkPort) -> None:
-        """Drop messages."""
 
 
 def _slices(messages: Numbered) -> Iterator[Numbered]:

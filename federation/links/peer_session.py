@@ -6,6 +6,7 @@ The handshake before it is `link_acceptor`. Source: docs/link.md; trust and host
 from __future__ import annotations
 
 import logging
+import math
 import time
 from dataclasses import dataclass
 
@@ -26,7 +27,7 @@ from federation.core.link_frames import (
 from federation.core.outbound_queue import LAST_NUMBER
 from federation.discovery.identity import Identity, Proof
 from federation.error_groups import first_error
-from federation.links.inbound import InboundTurns, NoTurns
+from federation.links.inbound import InboundTurns
 from protofly.errors import Code, HostError, PeerError, TransportError
 from protofly.limits import FRAME_BYTES_MAX, PING_SECONDS
 from wire.byte_channel import ByteChannel
@@ -41,6 +42,9 @@ each other for ever."""
 REAUTHENTICATE_SECONDS = 86_400.0
 RECHECK_SECONDS = 300.0
 SILENT_PINGS = 3
+DRAIN_SECONDS = 2.0
+"""A link that is to end in good order ends after so long although what it brought is still being taken: receivers of
+ours that pause its reading must not hold it, nor the far end that has them flooded."""
 ACK_SECONDS = 0.02
 """Seconds that an acknowledgement may wait for others: alone it would cost as much as the message."""
 ACK_MESSAGES = 512
@@ -79,19 +83,24 @@ class PeerSession(Carrier):
         self._line = line
         self._websocket = websocket
         self._identity = identity
-        self._queue, self._port = peer.port.queue, peer.port
+        self._queue = peer.port.queue
         self._turns = InboundTurns(self, waits_for_room=True)
-        self._is_draining = False
+        self._drained_by = math.inf
         self._processed = 0
         self._acknowledged = 0
         self._ack_due = trio.Event()
         self._heard_seconds = trio.current_time()
         self._clock_offset_seconds = time.monotonic() - self._heard_seconds
         self._is_reading = True
+        self._traffic = trio.CancelScope()
 
     @property
     def _domain(self) -> str:
         return self._peer.claims.iss
+
+    @property
+    def _port(self) -> LinkPort:
+        return self._peer.port
 
     async def run(self) -> None:
         """Welcome the other side, then carry until the connection ends.
@@ -122,6 +131,7 @@ class PeerSession(Carrier):
     async def _serve_traffic(self) -> None:
         try:
             async with trio.open_nursery() as nursery:
+                self._traffic = nursery.cancel_scope
                 nursery.start_soon(self._keep_alive)
                 nursery.start_soon(self._acknowledge_late)
                 nursery.start_soon(self._watch_proof)
@@ -184,6 +194,8 @@ class PeerSession(Carrier):
             if not frame.arg or not raws or numbers[-1] > LAST_NUMBER:
                 raise PeerError(Code.PROTOCOL_ERROR, "MESSAGES carries one message or more, numbered from 1")
             await self._turns.take(list(zip(numbers, raws, strict=True)), self.origin, self._port)
+            if self._turns.is_over:
+                return
             self._processed = numbers[-1]
             if self._processed - self._acknowledged >= ACK_MESSAGES:
                 self._acknowledge()
@@ -209,11 +221,11 @@ class PeerSession(Carrier):
         self._processed = self._port.processed(self.origin)
         if self._processed > self._acknowledged:
             self._acknowledge()
-        self._turns = NoTurns(self)
+        self._turns.is_over = True
 
     def drain(self) -> None:
         """See `Carrier`. It ends when nothing is being taken, so that all that was taken is acknowledged."""
-        self._is_draining = True
+        self._drained_by = min(self._drained_by, trio.current_time() + DRAIN_SECONDS)
         self._ack_due.set()
 
     def cut_off(self, code: Code) -> None:
@@ -249,11 +261,19 @@ class PeerSession(Carrier):
             if self._acknowledged != self._processed:
                 self._acknowledge()
                 self._line.send_nowait(self._websocket.data_to_send())
-            if self._is_draining and self._is_reading:
-                self.end()
-                return
-            if self._is_draining:
+            if self._drained_by < math.inf:
                 self._ack_due.set()
+                if self._has_ended_in_order():
+                    return
+
+    def _has_ended_in_order(self) -> bool:
+        """End a link that drains once nothing is being taken, or its time is over; True when it has ended."""
+        if not self._is_reading and trio.current_time() < self._drained_by:
+            return False
+        self.end()
+        if not self._is_reading:
+            self._traffic.cancel()
+        return True
 
     def pump(self) -> None:
         """Send what waits, in as few frames as fit, in one write."""

@@ -7,6 +7,7 @@ import random
 import struct
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,13 @@ import trio
 import trio.testing
 
 from federation.core.link_frames import FrameKind, decode_messages, encode_frame
+from federation.links import peer_session
 from federation.links.peer_session import SILENT_PINGS
+from protofly.errors import Code
 from protofly.limits import PING_SECONDS
+from protofly.message import Message
 from tests.support.link_endpoint import OUR_STREAM, LinkClient, LinkRig, from_a, from_b, link_rig, make_world, send
-from tests.support.sides import decoded, numbers_of
+from tests.support.sides import Bus, decoded, numbers_of
 
 TO_B = "hyperty://b.example/bo"
 
@@ -58,6 +62,37 @@ async def test_a_link_that_is_drained_acknowledges_what_it_took_and_nothing_behi
         await rig.wait_until(lambda: not rig.link.is_live)
     assert len(rig.bus.delivered) == 2
     assert rig.link.processed(OUR_STREAM) == 2
+
+
+def hold_up(bus: Bus, _message: Message) -> None:
+    """A receiver of ours takes one message, and does not read."""
+    if bus.room.is_set():
+        bus.room = trio.Event()
+
+
+@pytest.mark.parametrize("how", ["drained", "cut off"])
+async def test_a_link_whose_reading_is_held_up_ends_all_the_same_and_takes_nothing_more(
+    rig: LinkRig, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_session, "DRAIN_SECONDS", 0.1)
+    async with rig.live_client() as client:
+        rig.bus.refuse = partial(hold_up, rig.bus)
+        client.send_messages(*[from_a(number) for number in range(1, 1001)])
+        await rig.wait_until(lambda: len(rig.bus.delivered) > 0)
+        [carrier] = rig.link.machine.carriers
+        if how == "drained":
+            carrier.drain()
+        else:
+            carrier.cut_off(Code.DOMAIN_BLOCKED)
+        while (frame := await client.receive()) is not None:
+            assert frame.kind is not FrameKind.ACK or frame.arg == len(rig.bus.delivered)
+        taken = len(rig.bus.delivered)
+        if how == "drained":
+            await rig.wait_until(lambda: not rig.link.is_live)
+        rig.bus.room.set()
+        await rig.wait_until(lambda: not rig.link.is_live)
+    assert 0 < len(rig.bus.delivered) == taken < 1000
+    assert rig.link.processed(OUR_STREAM) == taken
 
 
 async def test_a_cut_line_is_a_lost_carrier_and_messages_wait_again(rig: LinkRig) -> None:
