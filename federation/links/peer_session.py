@@ -110,9 +110,6 @@ class PeerSession(Carrier):
         """
         self._welcome()
         try:
-            self._turns.begin()
-            for raw in self._peer.early:
-                await self._frame(decode_frame(raw))
             await self._serve_traffic()
         finally:
             self._port.handle(CarrierDown(self))
@@ -141,6 +138,11 @@ class PeerSession(Carrier):
             raise first_error(group) from None
 
     async def _read(self) -> None:
+        self._is_reading = False
+        self._turns.begin()
+        for raw in self._peer.early:
+            await self._frame(decode_frame(raw))
+        self._is_reading = True
         while True:
             data = await self._line.receive()
             self._heard_seconds = trio.current_time()

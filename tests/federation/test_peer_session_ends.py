@@ -14,7 +14,7 @@ import pytest
 import trio
 import trio.testing
 
-from federation.core.link_frames import FrameKind, decode_messages, encode_frame
+from federation.core.link_frames import FrameKind, decode_messages, encode_frame, encode_messages
 from federation.links import peer_session
 from federation.links.peer_session import SILENT_PINGS
 from protofly.errors import Code
@@ -71,13 +71,20 @@ def hold_up(bus: Bus, _message: Message) -> None:
 
 
 @pytest.mark.parametrize("how", ["drained", "cut off"])
+@pytest.mark.parametrize("is_early", [True, False], ids=["behind the handshake", "later"])
 async def test_a_link_whose_reading_is_held_up_ends_all_the_same_and_takes_nothing_more(
-    rig: LinkRig, how: str, monkeypatch: pytest.MonkeyPatch
+    rig: LinkRig, how: str, is_early: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peer_session, "DRAIN_SECONDS", 0.1)
-    async with rig.live_client() as client:
-        rig.bus.refuse = partial(hold_up, rig.bus)
-        client.send_messages(*[from_a(number) for number in range(1, 1001)])
+    rig.bus.refuse = partial(hold_up, rig.bus)
+    messages = encode_messages([(number, from_a(number)) for number in range(1, 1001)])
+    async with rig.client() as client:
+        client.say_hello()
+        await client.receive_challenge()
+        client.send_raw(encode_frame(FrameKind.TOKEN, 0, client.token()), *messages if is_early else ())
+        await client.receive_kind(FrameKind.WELCOME)
+        if not is_early:
+            client.send_raw(*messages)
         await rig.wait_until(lambda: len(rig.bus.delivered) > 0)
         [carrier] = rig.link.machine.carriers
         if how == "drained":
