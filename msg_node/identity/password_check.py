@@ -76,13 +76,13 @@ class PasswordCheck:
             if pause.bound is Bound.USER:
                 logger.warning("passwords of user %s are guessed from many networks", user or "(no name of a user)")
             return PasswordVerdict(is_right=False, pause=pause)
-        found = await trio.to_thread.run_sync(self._check, question, cost, limiter=self._limiter)
+        began, found = await trio.to_thread.run_sync(self._check, question, cost, limiter=self._limiter)
         if found is None:
             return _WRONG
         self._attempts.succeeded(user, network, time.time())
         if question.new_password:
             self.end_changed([found])
-        return PasswordVerdict(is_right=True, roles=found.roles)
+        return PasswordVerdict(is_right=True, roles=found.roles, began=began)
 
     async def run(self) -> None:
         """Look every second whether users were changed, while there are any, until cancelled."""
@@ -117,7 +117,11 @@ class PasswordCheck:
         self.users.forget_removed(time.time() - _TOKENS_SECONDS)
         return self.users.load()
 
-    def _check(self, question: PasswordQuestion, cost: HashCost) -> LocalUser | None:
+    def _check(self, question: PasswordQuestion, cost: HashCost) -> tuple[float, LocalUser | None]:
+        """When the user was looked up, and the user if the password is right."""
+        return time.time(), self._checked(question, cost)
+
+    def _checked(self, question: PasswordQuestion, cost: HashCost) -> LocalUser | None:
         found = self.users.find(question.user)
         user = found if found is not None and found.hash and not found.is_disabled else None
         compared = cost.hash_of_nobody() if user is None else user.hash

@@ -125,7 +125,7 @@ class LoginService:
             raise PeerError(Code.CONNECTOR_OFF, "log-ins with a password are switched off at this node")
         issuer, address = self._on().rules.issuer, self.accounts.address(user)
         asserted = Asserted(address, address, issuer, math.inf, {}, frozenset(verdict.roles))
-        return self.logged_in(request, asserted, now)
+        return self.logged_in(request, asserted, min(now, verdict.began))
 
     def _refusal(self, verdict: PasswordVerdict) -> Answer | None:
         """Answer to a password that was not looked at. Raises PeerError BAD_TOKEN for one that is not right."""
@@ -149,7 +149,7 @@ class LoginService:
         end_sessions(self._sessions, tokens, mark, now=now)
 
     def logged_in(self, request: ServiceRequest, asserted: Asserted, now: float) -> Answer:
-        """Issue the token of a user whose identity was proved.
+        """Issue the token of a user whose identity was proved as it was `now`.
 
         Raises:
             PeerError: CONNECTOR_OFF or TRANSIT, when that has changed meanwhile.

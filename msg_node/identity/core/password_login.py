@@ -42,11 +42,16 @@ class PasswordQuestion(msgspec.Struct, frozen=True):
 
 
 class PasswordVerdict(msgspec.Struct, frozen=True):
-    """The verdict on a password. With a `pause` it was not looked at, since there were too many attempts."""
+    """The verdict on a password. With a `pause` it was not looked at, since there were too many attempts.
+
+    `began` is when the user was looked up, in seconds since the Unix epoch: a check takes its time, and who is disabled
+    meanwhile, or gets another password, has not logged in after that.
+    """
 
     is_right: bool
     roles: tuple[str, ...] = ()
     pause: Pause | None = None
+    began: float = 0.0
 
 
 PASSWORDS: ConnectorName[PasswordQuestion, PasswordVerdict] = ConnectorName("passwords")

@@ -312,3 +312,21 @@ def test_runtimes_of_ours_are_enrolled_and_get_a_token_with_roles_and_its_end(lo
         client = LocalClient(name="lamp", kind="device", runtime="runtime://x/y", roles=("staff",), ends_at=ends_at)
         answer: Any = step.conclude(Enrolled("t", client), logins.rig.now)
         assert answer.value == {**shown, **more}
+
+
+def test_a_user_who_was_disabled_while_the_password_was_checked_has_a_token_that_opens_nothing_and_is_not_renewed(
+    logins: Logins,
+) -> None:
+    service, now = logins.service, logins.rig.now
+    service.accounts = LocalAccounts(DOMAIN, frozenset({DOMAIN}))
+    asked = service.by_password(logins.request(Caller(logins.ana)), PasswordQuestion("ana", "secret", logins.ana))
+    service.end_user(f"user://{DOMAIN}/ana", now + 5, now=now + 5)
+    for began, is_over in ((now, True), (now + 6, False)):
+        answer = asked.conclude(PasswordVerdict(is_right=True, began=began), now + 9)
+        assert isinstance(answer, Answer)
+        params = {"token": answer.value["token"]}  # type: ignore[index]
+        logins.rig.now = now + 10
+        if is_over:
+            assert code_of(logins.run, "refresh", params) is Code.BAD_TOKEN
+        else:
+            assert logins.run("refresh", params).value

@@ -6,12 +6,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import trio
 from msgspec.structs import replace
 
+from msg_node.identity import password_check
 from msg_node.identity.core.password_login import LocalAccounts, PasswordQuestion, is_acceptable
 from msg_node.identity.password_check import PasswordCheck
 from msg_node.identity.password_hash import HashCost, is_right
@@ -106,6 +108,27 @@ async def test_a_flood_of_attempts_from_one_network_is_hashed_one_by_one(tmp_pat
                 nursery.start_soon(attempt, number)
         assert [one.is_right for one in verdicts] == [False] * 100
         assert sum(1 for one in verdicts if one.pause is None) == 5
+
+
+async def test_a_log_in_began_before_what_happened_to_its_user_while_it_was_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(password_check, "time", SimpleNamespace(time=lambda: clock[0]))
+    with check_in(tmp_path) as (users, check):
+        compare = check.hashing.is_right
+
+        def slow(password: str, text: str) -> bool:
+            clock[0] += 5.0
+            ana = users.find("ana")
+            assert ana is not None
+            users.replace(ana, replace(ana, is_disabled=True, ended_at=clock[0]))
+            clock[0] += 5.0
+            return compare(password, text)
+
+        check.hashing.is_right = slow  # type: ignore[method-assign]
+        verdict = await check.ask(PasswordQuestion("ana", PASSWORD, 7))
+    assert (verdict.is_right, verdict.began) == (True, 1000.0), "so its log-in ends with those before 1005"
 
 
 async def test_nothing_is_looked_at_for_a_session_that_has_left(tmp_path: Path) -> None:
