@@ -58,6 +58,7 @@ _USERS: Final = "\n[identity.tokens]\nkeys_dir = {keys}\n[identity.passwords]\n"
 BESIDE: Final[Mapping[str, dict[str, Any]]] = {
     "partner": {"domain": DOMAINS[1]},
     "denials": {"domain": DOMAINS[1]},
+    "records": {"since": 0.0, "id": "none"},
     "evaluate": {"from": _NOBODY, "to": f"hyperty://{DOMAINS[1]}/h", "type": "create"},
     "recording start": {"for": 1.0, "from": _NOBODY},
     "peer check": {"domain": _OTHER},

@@ -7,26 +7,36 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from msg_node.admin.record_search import DenialQuery
+from msg_node.admin.record_search import RecordQuery
 from protofly.errors import Code, HostError
 from trapezoid.beside import run_beside
 
 _WORDS_CHARS = 500
 
 
-async def find_beside(config: Path, query: DenialQuery, limit: int) -> list[dict[str, Any]]:
-    """The newest records of what was refused, by a settings file as it is now.
+async def find_beside(config: Path, query: RecordQuery, limit: int) -> list[dict[str, Any]]:
+    """The newest records that a query wants, by a settings file as it is now.
 
     Raises:
         HostError: The process did not get as far as an answer.
     """
-    words = ["records", "find", "--json", "--refused", f"--config={config}", f"-n{limit}"]
+    words = [
+        "records",
+        "find",
+        "--json",
+        f"--config={config}",
+        f"-n{limit}",
+        *(["--refused"] if query.is_refused else []),
+    ]
     asked = {
         "since": _moment(query.since),
         "until": "" if query.until is None else _moment(query.until),
         "domain": query.domain,
         "code": query.gate,
         "rule": query.rule,
+        "from": query.sender,
+        "to": query.recipient,
+        "id": query.id,
     }
     words += [f"--{name}={value}" for name, value in asked.items() if value]
     done = await run_beside(words)

@@ -114,6 +114,7 @@ _QUESTIONS: Final = {
     **group_changes.QUESTIONS,
     **quarantine_changes.QUESTIONS,
     "denials": partner_views.find_denials,
+    "records": partner_views.find_records,
     "peer check": partner_views.check,
     "peer ping": connecting.ping,
 }

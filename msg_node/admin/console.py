@@ -11,7 +11,7 @@ another site sends. Forms also carry a word of the log-in, and have to come from
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from importlib import resources
 from typing import Final
 from urllib.parse import parse_qsl, quote, urlsplit
@@ -39,6 +39,7 @@ _FILES: Final = {"console.css": "text/css", "console.js": "text/javascript", "co
 _TERMS: Final = ("", "15m", "2h", "1d", "7d")
 _TIMES: Final = ("since", "until")
 _SEARCH: Final = ("domain", "gate", "rule", *_TIMES)
+_RECORDS: Final = (*_TIMES, "domain", "from", "to", "id", "refused")
 _GATES: Final = ("", "peer", "out", "in", "local")
 _Page = Callable[[Request, LogIn], Awaitable[Response]]
 _Posted = Callable[[Request, LogIn, Form], Awaitable[Response]]
@@ -82,6 +83,7 @@ class Console:
             Route("/policies/proposals/{op}", posted(self._policies.proposal), methods=["POST"]),
             Route("/policies/{change}", posted(self._policies.change), methods=["POST"]),
             Route("/decisions", shown(self._decisions)),
+            Route("/records", shown(self._records)),
             *(Route(f"/{name}", _file(name, kind)) for name, kind in _FILES.items()),
         ]
 
@@ -192,6 +194,16 @@ class Console:
             gates=_GATES,
         )
 
+    async def _records(self, request: Request, log_in: LogIn) -> Response:
+        """The form of a search in the audit records, and once a time is given what was found, which takes seconds."""
+        search = {name: value for name in _RECORDS if (value := request.query_params.get(name))}
+        page = None
+        if "since" in search:
+            page = await self._context.ask(request, "records", {**_paging(request), **search, **_flags(search)})
+        return self._context.render(
+            "records.html", log_in=log_in, page=page, where=_where(request), path="/records", search=search
+        )
+
     # Forms.
 
     async def _change_partner(self, request: Request, log_in: LogIn, form: Form) -> Response:
@@ -271,3 +283,8 @@ def _paging(request: Request) -> Arguments:
     is_number = after.isascii() and after.isdigit() and len(after) <= _AFTER_DIGITS
     found: dict[str, object] = {"limit": _ROWS, "after": int(after) if is_number else 0}
     return {**found, "where": _where(request)} if _where(request) else found
+
+
+def _flags(search: Mapping[str, str]) -> dict[str, object]:
+    """Ticked boxes of a form."""
+    return {"refused": True} if "refused" in search else {}

@@ -35,6 +35,7 @@ PAGES: Final = (
     ("/sessions", "Sessions"),
     ("/policies", "Policies"),
     ("/decisions", "Decisions"),
+    ("/records", "Records"),
 )
 MOST_ROWS: Final = 1000
 

@@ -17,7 +17,7 @@ from msg_node.admin.core.pages import Page, Row, page_of
 from msg_node.admin.core.traffic import OTHER, Stage, Window
 from msg_node.admin.evaluation import explained, facts_at
 from msg_node.admin.link_report import failure_of, link_status
-from msg_node.admin.record_search import DenialQuery
+from msg_node.admin.record_search import RecordQuery, RecordSearch
 from msg_node.settings.tables.peers import PeerSettings
 from policy.core.gate import Gate
 from policy.core.model import HOOKS, Hook
@@ -127,12 +127,35 @@ async def find_denials(node: Administered, arguments: Mapping[str, Value]) -> Pa
             if (not gate or row["gate"] == gate) and (not rule or row["rule"] == rule)
         )
         return page_of(rows, arguments)
+    since, until = _period(arguments)
+    query = RecordQuery(since=since, until=until, domain=domain, gate=gate, rule=rule)
+    return page_of(await _search_of(node).denials(query), arguments)
+
+
+async def find_records(node: Administered, arguments: Mapping[str, Value]) -> Page:
+    """What the audit records have of a time, newest first. Raises as `find_denials`."""
+    domain, sender, recipient, id_ = (str(arguments.get(name, "")) for name in ("domain", "from", "to", "id"))
+    since, until = _period(arguments)
+    query = RecordQuery(
+        since=since,
+        until=until,
+        domain=domain,
+        sender=sender,
+        recipient=recipient,
+        id=id_,
+        is_refused=bool(arguments.get("refused")),
+    )
+    return page_of(await _search_of(node).records(query), arguments)
+
+
+def _period(arguments: Mapping[str, Value]) -> tuple[float, float | None]:
+    return float(arguments.get("since", 0.0)), float(arguments["until"]) if "until" in arguments else None
+
+
+def _search_of(node: Administered) -> RecordSearch:
     if node.search is None:
         raise PeerError(Code.NO_SUCH_SERVICE, "this node runs without a search: use `trapezoid records find`")
-    until = float(arguments["until"]) if "until" in arguments else None
-    since = float(arguments.get("since", 0.0))
-    query = DenialQuery(since=since, until=until, domain=domain, gate=gate, rule=rule)
-    return page_of(await node.search.denials(query), arguments)
+    return node.search
 
 
 def alarm_detail(node: Administered, alarm: Alarm, subject: str) -> str:

@@ -1,4 +1,4 @@
-"""Older denials than memory has, out of the audit records, for those who ask as operators or policy managers.
+"""What the audit records have, for those who ask as operators: any record, and older denials than memory has.
 
 Reading a spool takes seconds and a processor, so the program around the node does it beside the node, one at a time.
 """
@@ -23,18 +23,30 @@ SEARCHED_ROWS: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DenialQuery:
-    """Conditions on a denial; "" and None match any. Times are seconds since the Unix epoch."""
+class RecordQuery:
+    """Which records are wanted; "" and None: any. Times are seconds since the Unix epoch.
+
+    Attributes:
+        gate: One that has denied.
+        sender: An address as it is, or as records have it.
+        recipient: Likewise.
+        id: A message by its `msg_id`, or by the id that its sender gave it.
+        is_refused: Only what was refused.
+    """
 
     since: float = 0.0
     until: float | None = None
     domain: str = ""
     gate: str = ""
     rule: str = ""
+    sender: str = ""
+    recipient: str = ""
+    id: str = ""
+    is_refused: bool = True
 
 
-FindRecords = Callable[[DenialQuery, int], Awaitable[Sequence[Mapping[str, Any]]]]
-"""Finds the newest records of what was refused, at most so many, as the audit records have them. Raises HostError."""
+FindRecords = Callable[[RecordQuery, int], Awaitable[Sequence[Mapping[str, Any]]]]
+"""Finds the newest records, at most so many, as the audit records have them, each with `why`. Raises HostError."""
 
 
 class RecordSearch:
@@ -48,25 +60,32 @@ class RecordSearch:
         self._find = find
         self._is_busy = False
 
-    async def denials(self, query: DenialQuery) -> list[Row]:
-        """Denials of gates, the newest first, in the form of those in memory.
+    async def denials(self, query: RecordQuery) -> list[Row]:
+        """Denials of gates, the newest first, in the form of those in memory. Raises as `records`."""
+        rows = [_denial_row(one) for one in await self._found(query) if _is_denial(one)]
+        return sorted(rows, key=lambda row: str(row["time"]), reverse=True)
+
+    async def records(self, query: RecordQuery) -> list[Row]:
+        """What was recorded, the newest first: messages, decisions, links, stubs, sessions.
 
         Raises:
             PeerError: RATE: a search is under way; TIMEOUT: it takes too long.
             HostError: The records cannot be searched.
         """
+        rows = [_row(one) for one in await self._found(query) if not _has_record_of_message(one)]
+        return sorted(rows, key=lambda row: str(row["time"]), reverse=True)
+
+    async def _found(self, query: RecordQuery) -> Sequence[Mapping[str, Any]]:
         if self._is_busy:
             raise PeerError(Code.RATE, "a search is under way: ask again when it is done")
         self._is_busy = True
         try:
             with trio.fail_after(SEARCH_SECONDS):
-                found = await self._find(query, SEARCHED_ROWS)
+                return await self._find(query, SEARCHED_ROWS)
         except trio.TooSlowError as exc:
             raise PeerError(Code.TIMEOUT, f"not done within {SEARCH_SECONDS:.0f} s: ask for a shorter time") from exc
         finally:
             self._is_busy = False
-        rows = [_row(one) for one in found if _is_denial(one)]
-        return sorted(rows, key=lambda row: str(row["time"]), reverse=True)
 
 
 def _is_denial(record: Mapping[str, Any]) -> bool:
@@ -77,18 +96,43 @@ def _is_denial(record: Mapping[str, Any]) -> bool:
     return is_decision and record.get("permitted") is False and record.get("hook") in GATES_WITHOUT_LINK
 
 
-def _row(record: Mapping[str, Any]) -> Row:
-    def first(*names: str) -> str:
-        return next((str(record[name]) for name in names if record.get(name)), "")
+def _has_record_of_message(record: Mapping[str, Any]) -> bool:
+    """True for the decision of a gate of a link: the record of its message says the same; not for rules on trial."""
+    is_decision = record.get("kind") == RecordKind.DECISION.value
+    return is_decision and record.get("hook") not in GATES_WITHOUT_LINK and not record.get("shadow")
 
-    at = datetime.fromtimestamp(record["ts_us"] / 1e6, UTC)
+
+def _denial_row(record: Mapping[str, Any]) -> Row:
     return {
-        "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        "gate": first("role", "hook"),
-        "from": first("src_key"),
-        "to": first("dst_key"),
-        "type": first("msg_type"),
-        "code": first("outcome_code", "reason"),
-        "rule": first("rule_id", "reason") if "role" in record else first("rule_id"),
-        "msg_id": first("msg_id"),
+        "time": _time(record),
+        "gate": _first(record, "role", "hook"),
+        "from": _first(record, "src_key"),
+        "to": _first(record, "dst_key"),
+        "type": _first(record, "msg_type"),
+        "code": _first(record, "outcome_code", "reason"),
+        "rule": _first(record, "rule_id", "reason") if "role" in record else _first(record, "rule_id"),
+        "msg_id": _first(record, "msg_id"),
     }
+
+
+def _row(record: Mapping[str, Any]) -> Row:
+    return {
+        "time": _time(record),
+        "kind": _first(record, "kind"),
+        "from": _first(record, "src_key", "runtime_key", "src_domain", "domain"),
+        "to": _first(record, "dst_key", "dst_domain"),
+        "type": _first(record, "msg_type", "step"),
+        "result": _first(record, "outcome", "event") or ("permitted" if record.get("permitted") else "denied"),
+        "place": _first(record, "role", "hook", "direction"),
+        "why": _first(record, "why"),
+        "msg_id": _first(record, "msg_id"),
+    }
+
+
+def _first(record: Mapping[str, Any], *names: str) -> str:
+    return next((str(record[name]) for name in names if record.get(name)), "")
+
+
+def _time(record: Mapping[str, Any]) -> str:
+    at = datetime.fromtimestamp(record["ts_us"] / 1e6, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -67,6 +67,7 @@ async def test_operators_look_at_a_partner_and_cut_it_off_in_a_browser(tmp_path:
         await log_in(page, url, system)
         await _pages_show_what_is_so(page, url)
         await _audit_records_are_searched(page, url)
+        await _any_record_is_found_by_its_sender(page, url, anna.hyperty)
         await _a_question_is_answered(page, url)
         await _policies_are_changed_and_rolled_back(page, url)
         await _a_gate_is_set_and_ended(page, url)
@@ -150,6 +151,7 @@ async def _pages_show_what_is_so(page: Page, url: str) -> None:
         ("stubs", ["b.example", "live", "1.0.0", "KiB"]),
         ("sessions", ["runtime://a.example/anna", "live"]),
         ("decisions", ["hyperty://c.example", "domain-blocked"]),
+        ("records", ["Sender", "Recipient", "Search"]),
         ("policies", ["Would this pass?", "Rules in force"]),
     ):
         await page.go(f"{url}/{name}")
@@ -249,6 +251,26 @@ async def _audit_records_are_searched(page: Page, url: str) -> None:
         assert words in text
         await looked_at(page, f"records-{rule or 'found'}")
     assert await page.run("document.querySelector('[name=since]').value") == "2020-01-01T00:00"
+
+
+async def _any_record_is_found_by_its_sender(page: Page, url: str, sender: str) -> None:
+    await page.go(f"{url}/records")
+    await page.run("document.querySelector('[name=since]').value = '2020-01-01T00:00'")
+    await page.fill("[name=from]", sender)
+    await page.submit("#search button")
+    text = await page.text()
+    assert "delivered (out)" in text
+    assert "denied (peer)" in text
+    assert "stub_event" not in text
+    await looked_at(page, "records-of-a-sender")
+    await page.run("document.querySelector('[name=refused]').value = '1'")
+    await page.submit("#search button")
+    text = await page.text()
+    assert "denied (peer)" in text
+    assert "delivered" not in text
+    await page.run("document.querySelector('[name=from]').value = 'hyperty://a.example/nobody'")
+    await page.submit("#search button")
+    assert "hold nothing like that" in await page.text()
 
 
 async def _blocked_stranger_has_a_page(page: Page, url: str, system: System) -> None:

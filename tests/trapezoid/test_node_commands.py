@@ -17,6 +17,7 @@ ELSEWHERE = {
     "metrics": "/metrics, and the socket",
     "peer check": "trapezoid peer check",
     "erase": "trapezoid state erase",
+    "records": "trapezoid records find, which needs no node",
 }
 """Operations that have no command of `trapezoid node`."""
 OTHERWISE = {

@@ -189,6 +189,20 @@ _TABLE: Final = (
             *_PAGED,
         ),
     ),
+    Operation(
+        "records",
+        "What the audit records have: messages, decisions, links, stubs, sessions; the newest 5,000 of a time.",
+        (
+            Argument("since", ArgumentKind.MOMENT, "From when on: as `until`.", is_required=True),
+            Argument("until", ArgumentKind.MOMENT, "Until when: `2026-03-01T18:00:00Z`, or seconds since 1970."),
+            Argument("domain", ArgumentKind.DOMAIN, "Only what involves this domain."),
+            Argument("from", ArgumentKind.TEXT, "Only from this address, or about this runtime."),
+            Argument("to", ArgumentKind.TEXT, "Only to this address."),
+            Argument("id", ArgumentKind.TEXT, "Only about this message: its `msg_id`, or the id that its sender gave."),
+            Argument("refused", ArgumentKind.FLAG, "Only what was refused."),
+            *_PAGED,
+        ),
+    ),
     Operation("policies", "The rules in force, in the order in which they are asked.", _PAGED),
     Operation(
         "evaluate",

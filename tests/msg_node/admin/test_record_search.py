@@ -13,7 +13,7 @@ import trio
 from msg_node.admin.administration import Actor, Administration
 from msg_node.admin.core.operations import AdminRequest
 from msg_node.admin.core.pages import Page
-from msg_node.admin.record_search import SEARCHED_ROWS, DenialQuery, RecordSearch
+from msg_node.admin.record_search import SEARCHED_ROWS, RecordQuery, RecordSearch
 from protofly.errors import Code, HostError, PeerError
 from tests.support.admin_rig import admin_rig
 from tests.support.runtime_rig import FOREIGN
@@ -42,9 +42,9 @@ RECORDS: list[Mapping[str, Any]] = [
 
 
 async def test_records_of_denials_are_shown_as_those_in_memory_the_newest_first(tmp_path: Path) -> None:
-    asked: list[tuple[DenialQuery, int]] = []
+    asked: list[tuple[RecordQuery, int]] = []
 
-    async def find(query: DenialQuery, limit: int) -> list[Mapping[str, Any]]:
+    async def find(query: RecordQuery, limit: int) -> list[Mapping[str, Any]]:
         asked.append((query, limit))
         return RECORDS
 
@@ -65,8 +65,37 @@ async def test_records_of_denials_are_shown_as_those_in_memory_the_newest_first(
         "msg_id": "m1",
     }
     assert (local["gate"], local["code"], local["rule"], local["msg_id"]) == ("local", "policy", "", "m2")
-    expected = DenialQuery(since=1772388000.0, until=9e9, domain=FOREIGN, gate="in", rule="s/r")
+    expected = RecordQuery(since=1772388000.0, until=9e9, domain=FOREIGN, gate="in", rule="s/r")
     assert asked == [(expected, SEARCHED_ROWS)]
+
+
+async def test_records_of_all_kinds_are_shown_the_newest_first_and_each_message_once(tmp_path: Path) -> None:
+    asked: list[tuple[RecordQuery, int]] = []
+    stub = {"kind": "stub_event", "ts_us": 5_000_000, "event": "live", "domain": FOREIGN}
+    delivered = MESSAGE | {"outcome": "delivered", "msg_id": "m3", "why": ""}
+    on_trial = LOCAL | {"hook": "in", "msg_id": "m1", "shadow": ["s/new"], "permitted": True, "why": "on trial: s/new"}
+
+    async def find(query: RecordQuery, limit: int) -> list[Mapping[str, Any]]:
+        asked.append((query, limit))
+        return [DENIED | {"why": "policy: a rule"}, delivered, LOCAL | {"hook": "in", "msg_id": "m1"}, on_trial, stub]
+
+    async with admin_rig(tmp_path) as at:
+        administration = Administration(dataclasses.replace(at.node, search=RecordSearch(find)))
+        arguments = {"since": 1, "domain": FOREIGN, "from": "f", "to": "t", "id": "m1", "refused": True}
+        page = await administration.perform(AdminRequest(operation="records", arguments=arguments), OPS)
+        page_of_all = await administration.perform(AdminRequest(operation="records", arguments={"since": 1}), OPS)
+    assert isinstance(page, Page)
+    assert page == page_of_all
+    shown = [(one["kind"], one["from"], one["type"], one["result"], one["place"], one["why"]) for one in page.rows]
+    assert shown == [
+        ("stub_event", FOREIGN, "", "live", "", ""),
+        ("decision", "", "", "permitted", "in", "on trial: s/new"),
+        ("mdr", "f", "read", "denied", "in", "policy: a rule"),
+        ("mdr", "f", "read", "delivered", "in", ""),
+    ]
+    assert page.rows[2]["time"] == "1970-01-01T00:00:02.000Z"
+    expected = RecordQuery(since=1.0, domain=FOREIGN, sender="f", recipient="t", id="m1", is_refused=True)
+    assert asked == [(expected, SEARCHED_ROWS), (RecordQuery(since=1.0, is_refused=False), SEARCHED_ROWS)]
 
 
 async def test_without_a_search_a_time_is_refused_and_memory_is_filtered(tmp_path: Path) -> None:
@@ -83,7 +112,7 @@ async def test_without_a_search_a_time_is_refused_and_memory_is_filtered(tmp_pat
 async def test_one_search_is_made_at_a_time_and_ends_when_it_takes_too_long(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    async def find(_query: DenialQuery, _limit: int) -> list[Mapping[str, Any]]:
+    async def find(_query: RecordQuery, _limit: int) -> list[Mapping[str, Any]]:
         await trio.sleep_forever()
         raise AssertionError
 
@@ -91,7 +120,7 @@ async def test_one_search_is_made_at_a_time_and_ends_when_it_takes_too_long(
 
     async def ask() -> None:
         with pytest.raises(PeerError) as caught:
-            await search.denials(DenialQuery())
+            await search.denials(RecordQuery())
         codes.append(caught.value.code.word)
 
     async with trio.open_nursery() as nursery:
@@ -106,5 +135,5 @@ async def test_what_the_command_cannot_answer_is_said_with_its_reason(tmp_path: 
     config = tmp_path / "node.toml"
     config.write_text("[node")
     with pytest.raises(HostError, match="without an answer") as caught:
-        await find_beside(config, DenialQuery(since=5.0, until=6.0, domain=FOREIGN, gate="in", rule="--x"), 5)
+        await find_beside(config, RecordQuery(since=5.0, until=6.0, domain=FOREIGN, gate="in", rule="--x"), 5)
     assert caught.value.code is Code.STORAGE
