@@ -45,6 +45,7 @@ from pipeline.jobs.reconcile import (
     hold_together,
 )
 from pipeline.jobs.result import JobResult
+from pipeline.jobs.retention import kept_from
 from pipeline.lake import storage
 from pipeline.lake.stages import StagedFile
 from pipeline.lake.store_path import Location
@@ -107,10 +108,15 @@ def export_totals(
         declared: Until when the operator vouches for a node that is silent, in µs.
 
     Raises:
+        SettingsError: Retention has dropped records of the day.
         OSError: The file cannot be written, or exists.
         LakeError: As the lake does.
     """
     result = JobResult("export")
+    if of.day <= (oldest := kept_from(lake)):  # also of the oldest one: some of its records may be on the day before
+        raise SettingsError(
+            f"records of days before {oldest} were dropped by retention, so {of.day} cannot be shown: name a later day"
+        )
     version = lake.version(SILVER_MDR)
     proved = proved_completeness(lake, declared=declared).get(of.domain, NOTHING)
     rows = (

@@ -29,6 +29,7 @@ from pipeline.core.utc_days import end_us
 from pipeline.jobs import exchange, usage
 from pipeline.jobs.proofs import proved_completeness
 from pipeline.jobs.result import ExitCode, JobResult
+from pipeline.jobs.retention import kept_from
 from pipeline.jobs.returns import note_return, times_returned, unaccepted, write_return
 from pipeline.lake.day_state import done_inputs, inputs_by_day, note_done
 from pipeline.lake.table_log import LakeError
@@ -344,7 +345,8 @@ class _Round:
     def _due(self) -> dict[str, str]:
         """Days that can be exchanged, and what their totals are made of."""
         lake, domain, peer = self.lake, self.what.settings.domain, self.partner.domain
-        days, now = self.what.days, self.what.clock()
+        # What retention has dropped would be shown as if it had never been.
+        days, now = [day for day in self.what.days if day > kept_from(lake)], self.what.clock()
         names = ("our_domain", "src_domain", "dst_domain", "dt")
         traffic = lake.read_small(TRAFFIC_HOURLY, names, partitions=days).group_by(list(names)).aggregate([])
         pairs = {(domain, peer), (peer, domain)}

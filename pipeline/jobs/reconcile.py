@@ -3,7 +3,8 @@
 Clocks come first, from a sample of matched messages; then totals per domain pair and 5 minutes; then records, only
 where totals differ. All that a run finds becomes visible in one commit. A day is done again when its records, or those
 of a day beside it, have changed. If some of its messages are pending or unprovable, it is also done again when
-something else is proved about it than before, and when the time has come to give up waiting.
+something else is proved about it than before, and when the time has come to give up waiting. The oldest day that
+retention has left stays as it is: records of its messages may have been on the day before, which is gone.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from pipeline.core.tolerance import Tolerance
 from pipeline.core.utc_days import end_us
 from pipeline.jobs.proofs import proved_completeness
 from pipeline.jobs.result import ExitCode, JobResult
+from pipeline.jobs.retention import kept_from
 from pipeline.lake import storage
 from pipeline.lake.day_state import done_inputs, inputs_by_day, note_done
 from pipeline.lake.file_pieces import Reading
@@ -172,11 +174,7 @@ def run(
     chosen = {day} if day is not None else _changed(lake, inputs) | _to_judge_again(lake, proofs, proved)
     days = [one for one in inputs if one in chosen]
     if not days:
-        result.details = {"days": [], **dict.fromkeys(CASES, 0)}
-        if day is not None:
-            result.warnings.append(f"no records of {day}")
-            result.exit_code = ExitCode.INCOMPLETE
-        return result
+        return _without_days(lake, result, day)
     with result.timed("clocks"):
         one_in = max(1, _rows_of(lake, silver_version, days) // (CLOCK_SAMPLE * len(days)))
         times = entries_of_days(lake, silver_version, days, columns=TIMES, domains=proved, one_in=one_in)
@@ -193,6 +191,16 @@ def run(
     if len(proved) < 2:
         result.outcome = "nothing to compare with"
         result.warnings += [] if lake.has(PEER_EXTRACT) else [ONE_DOMAIN]
+    return result
+
+
+def _without_days(lake: Lake, result: JobResult, day: str | None) -> JobResult:
+    """The result of a run that has no day to compare, although this one was asked for."""
+    result.details = {"days": [], **dict.fromkeys(CASES, 0)}
+    if day is not None:
+        cut = f"records of the day before {day} were dropped by retention: it stays as it was reconciled"
+        result.warnings.append(cut if day == kept_from(lake) else f"no records of {day}")
+        result.exit_code = ExitCode.INCOMPLETE
     return result
 
 
@@ -406,9 +414,10 @@ def _sums(lake: Lake, days: Collection[str], domains: Collection[str]) -> dict[s
 
 
 def _inputs_by_day(lake: Lake, silver_version: int) -> dict[str, str]:
-    """For each day with records which these are, and those of the days beside it."""
+    """For each day with records which these are, and those of the days beside it; without days beside dropped ones."""
     inputs = inputs_by_day(lake, silver_version)
-    near = {day: (_beside(day, -1), day, _beside(day, 1)) for day in inputs}
+    oldest = kept_from(lake)
+    near = {day: (_beside(day, -1), day, _beside(day, 1)) for day in inputs if day > oldest}
     return {day: "; ".join(inputs.get(one, "none") for one in its) for day, its in near.items()}
 
 

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from threading import Barrier
 from typing import Any, cast
 
+import msgspec
 import pytest
+from pyspark.sql import SparkSession
 
-from pipeline.jobs import partners
+from pipeline.jobs import exchange, partners, retention, settle
 from pipeline.jobs.partners import Exchanging
 from pipeline.jobs.result import ExitCode
 from pipeline.lake.table_log import LakeError
 from pipeline.lake.tables import Lake
+from pipeline.partners.post import NotTakenError
 from pipeline.partners.settings import Exchange, Partner
+from pipeline.schemas import SILVER_MDR
+from protofly.errors import SettingsError
 from protofly.signatures import SigningKey
+from tests.pipeline.rows import DAY_US, MONDAY_US, silver, silver_row
 
 KEY = SigningKey.from_seed("live", b"k" * 32)
 NO_LAKE = cast("Lake", None)
@@ -102,3 +110,28 @@ def test_files_are_handed_to_all_partners_at_once_so_nobody_waits_for_a_slow_one
     result = partners.run(NO_LAKE, exchanging(tmp_path, *domains))
     assert (result.exit_code, result.warnings) == (ExitCode.FINE, [])
     assert {facts["waiting"] for facts in result.details["partners"].values()} == {0}
+
+
+@pytest.mark.spark
+def test_days_of_which_retention_has_dropped_records_are_shown_to_nobody(
+    lake: Lake, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object, **__: object) -> None:
+        raise NotTakenError("away")
+
+    monkeypatch.setattr(partners, "hand_over", away)
+    lake.commit(silver(spark, [silver_row(ts_us=MONDAY_US + day * DAY_US + 5) for day in range(3)]), SILVER_MDR)
+    settle.run(lake)
+    retention.run(lake, today=date(2026, 3, 5), keep_days=2)
+    [partner] = exchanging(tmp_path, "b.example").partners
+    what = msgspec.structs.replace(partner, extracts=True)
+    now = (MONDAY_US + 4 * DAY_US) / 1e6 + 3600
+
+    partners.run(lake, replace(exchanging(tmp_path), partners=[what], clock=lambda: now))
+
+    assert [path.name for path in (tmp_path / "out" / "b.example").iterdir()] == ["2026-03-04.totals"]
+    for day in ("2026-03-02", "2026-03-03"):
+        of = exchange.PartnerDay("a.example", "b.example", day)
+        with pytest.raises(SettingsError, match="before 2026-03-03 were dropped by retention"):
+            exchange.export_totals(lake, of, key=KEY, out=tmp_path / "by-hand")
+    assert not (tmp_path / "by-hand").exists()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.jobs import reconcile
+from pipeline.jobs import reconcile, retention
+from pipeline.jobs.result import ExitCode
 from pipeline.lake.tables import Lake
 from pipeline.schemas import SILVER_MDR
 from tests.pipeline.rows import HOUR_US, MONDAY_US, commit_ledger, silver, silver_row
@@ -101,3 +103,28 @@ def test_a_clock_that_was_set_at_midnight_is_found_whether_days_are_reconciled_t
     [line], [finding] = found[0]
     assert line.startswith("clock of b.example on 2026-03-03: was set by 2,000 ms")
     assert (finding["dt"], finding["kind"], finding["change_us"]) == ("2026-03-03", "step", set_us)
+
+
+def test_a_day_whose_neighbour_was_dropped_by_retention_stays_as_it_was_reconciled(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The record of a message just after midnight may be on the day before, by a clock that is behind."""
+    lake = Lake(tmp_path / "lake", spark)
+    midnight_us = MONDAY_US + 24 * HOUR_US
+    both = {"src_domain": A, "dst_domain": B, "digest": b"d" * 16, "msg_id": uuid7(midnight_us + 5_000, 1)}
+    rows = [
+        silver_row(role="out", node=f"mn-1.{A}", ts_us=midnight_us + 5_000, **both),
+        silver_row(role="in", node=f"mn-1.{B}", ts_us=midnight_us - 5_000, **both),
+    ]
+    lake.commit(silver(spark, rows), SILVER_MDR)
+    whole_us = MONDAY_US + 3 * 24 * HOUR_US
+    commit_ledger(lake, segments((A, 1, MONDAY_US, whole_us), (B, 1, MONDAY_US, whole_us)))
+    assert reconcile.run(lake).details["matched"] == 1
+
+    retention.run(lake, today=date(2026, 3, 4), keep_days=1)
+
+    assert reconcile.run(lake).details["days"] == []
+    asked = reconcile.run(lake, day="2026-03-03")
+    assert (asked.details["days"], asked.exit_code) == ([], ExitCode.INCOMPLETE)
+    assert "dropped by retention" in asked.warnings[0]
+    assert [row["matched"] for row in lake.read_small("recon_pair").to_pylist()] == [1]
