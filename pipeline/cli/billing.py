@@ -207,13 +207,13 @@ class ReturnedBy:
             SettingsError: The partner's key cannot be used.
         """
         from pipeline.jobs.exchange import own_domain
-        from pipeline.partners.bill_return_file import read_bill_return
+        from pipeline.partners.bill_return_file import BILL_RETURN_FORMAT
         from pipeline.partners.keys import public_key
 
         trusted = public_key(self.peer_key)
 
         def read(lake: Lake) -> BillReturn:
-            return read_bill_return(file, peer_key=trusted, domain=own_domain(lake, self.domain), peer=self.peer)
+            return BILL_RETURN_FORMAT.read(file, peer_key=trusted, domain=own_domain(lake, self.domain), peer=self.peer)
 
         return read
 

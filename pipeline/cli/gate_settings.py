@@ -8,7 +8,6 @@ node.
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -16,11 +15,11 @@ from typing import Literal
 import msgspec
 
 from pipeline.columns.replaying import GateSettings
+from pipeline.partners.toml_file import read_toml_file
 from policy.core.gate import PeerRule
 from policy.core.model import Mode
 from policy.core.rates import UNLIMITED, RateLimit, TypeRate
 from policy.files import read_policies
-from protofly.errors import SettingsError
 
 SETTINGS_BYTES = 1 << 20
 BURST_SECONDS = 2.0
@@ -89,17 +88,7 @@ def from_node_settings(file: Path) -> GateSettings:
     Raises:
         SettingsError: The file or a policy file that it names is missing or wrong.
     """
-    try:
-        with file.open("rb") as opened:
-            raw = opened.read(SETTINGS_BYTES + 1)
-    except OSError as exc:
-        raise SettingsError(f"{file}: {exc.strerror}") from exc
-    if len(raw) > SETTINGS_BYTES:
-        raise SettingsError(f"{file}: larger than {SETTINGS_BYTES} bytes")
-    try:
-        settings = msgspec.convert(tomllib.loads(raw.decode()), _Settings)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as exc:
-        raise SettingsError(f"{file}: {exc}") from exc
+    settings = read_toml_file(file, _Settings, SETTINGS_BYTES)
     policies = read_policies([file.parent / name for name in settings.policy.files], mode=Mode(settings.policy.mode))
     return GateSettings(
         canonical=policies.canonical,

@@ -28,7 +28,7 @@ from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.lake import durable
 from pipeline.lake.table_log import ConflictError
 from pipeline.lake.tables import Change, Commit, Lake
-from pipeline.partners.bill_file import Bill, BillDocument, bill_bytes
+from pipeline.partners.bill_file import BILL_FORMAT, Bill, BillDocument
 from pipeline.partners.statements import partner_of
 from pipeline.schemas import INVOICE
 from protofly.errors import SettingsError
@@ -147,7 +147,7 @@ def _content(of: Billed, documents: Sequence[Mapping[str, Any]], key: SigningKey
     made = msgspec.convert(documents, tuple[BillDocument, ...])
     # The same documents give the same bytes, also when they are written again.
     made_us = documents[0]["issued_us"]
-    return bill_bytes(Bill(domain=of.our_domain, peer=of.peer, made_us=made_us, documents=made), key)
+    return BILL_FORMAT.encode(Bill(domain=of.our_domain, peer=of.peer, made_us=made_us, documents=made), key)
 
 
 def _issued_last(documents: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

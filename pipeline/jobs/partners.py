@@ -37,7 +37,7 @@ from pipeline.lake.tables import Lake
 from pipeline.partners.extract_file import ExtractError, ExtractFault
 from pipeline.partners.folders import USAGE_FILE, PartnerFolders, day_and_step, keep
 from pipeline.partners.post import NotTakenError, hand_over
-from pipeline.partners.return_file import Return, ReturnedFile, read_return
+from pipeline.partners.return_file import RETURN_FORMAT, Return, ReturnedFile
 from pipeline.partners.settings import Exchange, Partner
 from pipeline.partners.usage_file import read_usage
 from pipeline.schemas import PEER_EXTRACT, SILVER_MDR, TRAFFIC_HOURLY
@@ -286,7 +286,7 @@ class _Round:
         count = times_returned(self.lake, peer, domain, day)
         if count >= RETURNS_A_DAY:
             raise SettingsError(f"{path.name}: too-many: {RETURNS_A_DAY} returns of {day} have come already")
-        found = self._by_each_key(lambda key: read_return(path, peer_key=key, domain=domain, peer=peer))
+        found = self._by_each_key(lambda key: RETURN_FORMAT.read(path, peer_key=key, domain=domain, peer=peer))
         if found.day != day:
             raise SettingsError(f"{path.name}: wrong-day: of {found.day}; ask {self.partner.domain} for it anew")
         note_return(self.lake, found, self.result)

@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pipeline.jobs.exchange import PartnerDay
 from pipeline.jobs.result import JobResult
 from pipeline.lake.tables import Lake
-from pipeline.partners.return_file import RECORDS_MAX, Return, ReturnedRecord, return_bytes
+from pipeline.partners.return_file import RECORDS_MAX, RETURN_FORMAT, Return, ReturnedRecord
 from pipeline.partners.settings import Partner
 from pipeline.schemas import PEER_RETURN, RECON_CASE
 from protofly.signatures import SigningKey
@@ -62,7 +62,7 @@ def unaccepted(lake: Lake, of: PartnerDay, partner: Partner, *, made_us: int) ->
 
 def write_return(lake: Lake, what: Return, path: Path, *, key: SigningKey) -> None:
     """Write and note a return of ours. Raises OSError and LakeError."""
-    path.write_bytes(return_bytes(what, key))
+    path.write_bytes(RETURN_FORMAT.encode(what, key))
     note_return(lake, what)
 
 

@@ -25,7 +25,7 @@ from pipeline.lake import durable
 from pipeline.lake.lake_files import LakeFiles
 from pipeline.lake.tables import Lake
 from pipeline.partners.bill_file import read_bill
-from pipeline.partners.bill_return_file import OBJECTIONS_MAX, BillObjection, BillReturn, bill_return_bytes
+from pipeline.partners.bill_return_file import BILL_RETURN_FORMAT, OBJECTIONS_MAX, BillObjection, BillReturn
 from pipeline.partners.statements import partner_of, plain_statement
 from pipeline.schemas import INVOICE, PEER_RETURN
 from protofly.errors import SettingsError
@@ -159,7 +159,7 @@ def write_return(what: Returned, out: Path, agreed: Agreed, *, key: SigningKey) 
     file = BillReturn(
         domain=agreed.domain, peer=agreed.peer, made_us=made_us, sha256=what.sha256, objections=what.objections
     )
-    durable.replace(out, bill_return_bytes(file, key))
+    durable.replace(out, BILL_RETURN_FORMAT.encode(file, key))
 
 
 def _hash(path: Path) -> str:

@@ -24,7 +24,7 @@ from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.lake import durable
 from pipeline.lake.tables import Lake
 from pipeline.partners.bounded_post import post
-from pipeline.partners.usage_file import EVIDENCE, HOURS_MAX, USERS_MAX, HighUser, UsageReport, usage_bytes
+from pipeline.partners.usage_file import EVIDENCE, HOURS_MAX, USAGE_FORMAT, USERS_MAX, HighUser, UsageReport
 from pipeline.schemas import SILVER_MDR, USAGE_NAMED
 from protofly.errors import SettingsError
 from protofly.signatures import SigningKey
@@ -80,7 +80,7 @@ def run(lake: Lake, of: Watched, *, key: SigningKey, out: Path | None = None, ur
     rows = _high_users(lake, of)
     report = _report(of, rows)
     _say(result, of, rows, report)
-    content = usage_bytes(report, key)
+    content = USAGE_FORMAT.encode(report, key)
     if out is not None:
         durable.replace(out, content)
         result.details["out"] = str(out.absolute())
@@ -113,7 +113,7 @@ def report_news(lake: Lake, of: Watched, *, key: SigningKey, put: Callable[[str,
         return result
     report = _report(of, rows)
     _say(result, of, rows, report)
-    put(f"usage-{report.made_us}.report", usage_bytes(report, key))
+    put(f"usage-{report.made_us}.report", USAGE_FORMAT.encode(report, key))
     # Who is left out of this report is named by the next one.
     note_named(lake, report, [[row["src_key"]] for row in rows[: len(report.users)]], result)
     return result

@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from pipeline.core.tariffs import Counted, Price
 from pipeline.partners.signed_line import SignedLine
 from protofly.errors import SettingsError
-from protofly.signatures import KeyRecord, SigningKey
+from protofly.signatures import KeyRecord
 
 MAGIC: Final = b"trapezoid-bill/1\n"
 FILE_BYTES: Final = 8 << 20
@@ -72,12 +72,7 @@ class Bill(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     documents: Annotated[tuple[BillDocument, ...], Meta(min_length=1, max_length=100)]
 
 
-_FORMAT: Final = SignedLine(MAGIC, Bill, "bill", FILE_BYTES)
-
-
-def bill_bytes(bill: Bill, key: SigningKey) -> bytes:
-    """The signed file."""
-    return _FORMAT.encode(bill, key)
+BILL_FORMAT: Final = SignedLine(MAGIC, Bill, "bill", FILE_BYTES)
 
 
 def read_bill(path: Path, *, peer_key: KeyRecord, domain: str, peer: str) -> Bill:
@@ -93,7 +88,7 @@ def read_bill(path: Path, *, peer_key: KeyRecord, domain: str, peer: str) -> Bil
         SettingsError: It cannot be read, is too large, malformed, not signed by this key, between other domains, or
             its lines do not add up.
     """
-    bill = _FORMAT.read(path, peer_key=peer_key, domain=domain, peer=peer)
+    bill = BILL_FORMAT.read(path, peer_key=peer_key, domain=domain, peer=peer)
     both = {domain, peer}
     if any({one.issuer, one.payer} != both for one in bill.documents):
         raise SettingsError(f"{path}: wrong-domain: not of {peer} for {domain}")

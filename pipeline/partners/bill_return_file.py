@@ -6,14 +6,12 @@ the reason and with what the author counts in place of what was billed.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
 from pipeline.core.tariffs import Counted, Price
 from pipeline.partners.signed_line import SignedLine
-from protofly.signatures import KeyRecord, SigningKey
 
 MAGIC: Final = b"trapezoid-bill-return/1\n"
 FILE_BYTES: Final = 4 << 20
@@ -73,24 +71,4 @@ class BillReturn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     objections: Annotated[tuple[BillObjection, ...], Meta(min_length=1, max_length=OBJECTIONS_MAX)]
 
 
-_FORMAT: Final = SignedLine(MAGIC, BillReturn, "return of a bill", FILE_BYTES)
-
-
-def bill_return_bytes(what: BillReturn, key: SigningKey) -> bytes:
-    """The signed file."""
-    return _FORMAT.encode(what, key)
-
-
-def read_bill_return(path: Path, *, peer_key: KeyRecord, domain: str, peer: str) -> BillReturn:
-    """Read and verify a partner's return of our bills.
-
-    Args:
-        path: The file.
-        peer_key: The partner's public key.
-        domain: We, its reader.
-        peer: The partner, its author.
-
-    Raises:
-        SettingsError: It cannot be read, is too large, malformed, not signed by this key, or between other domains.
-    """
-    return _FORMAT.read(path, peer_key=peer_key, domain=domain, peer=peer)
+BILL_RETURN_FORMAT: Final = SignedLine(MAGIC, BillReturn, "return of a bill", FILE_BYTES)

@@ -7,13 +7,11 @@ there is no address in it.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
 from pipeline.partners.signed_line import SignedLine
-from protofly.signatures import KeyRecord, SigningKey
 
 MAGIC: Final = b"trapezoid-return/1\n"
 RECORDS_MAX: Final = 10_000
@@ -65,24 +63,4 @@ class Return(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     left_out: Annotated[int, Meta(ge=0, le=2**48)] = 0
 
 
-_FORMAT: Final = SignedLine(MAGIC, Return, "return", FILE_BYTES)
-
-
-def return_bytes(what: Return, key: SigningKey) -> bytes:
-    """The signed file."""
-    return _FORMAT.encode(what, key)
-
-
-def read_return(path: Path, *, peer_key: KeyRecord, domain: str, peer: str) -> Return:
-    """Read and verify a partner's return of our extracts or records.
-
-    Args:
-        path: The file.
-        peer_key: The partner's public key.
-        domain: We, its reader.
-        peer: The partner, its author.
-
-    Raises:
-        SettingsError: It cannot be read, is too large, malformed, not signed by this key, or between other domains.
-    """
-    return _FORMAT.read(path, peer_key=peer_key, domain=domain, peer=peer)
+RETURN_FORMAT: Final = SignedLine(MAGIC, Return, "return", FILE_BYTES)

@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 
 from pipeline.partners.signed_line import SignedLine
 from protofly.errors import SettingsError
-from protofly.signatures import KeyRecord, SigningKey
+from protofly.signatures import KeyRecord
 
 MAGIC: Final = b"trapezoid-usage/1\n"
 USERS_MAX: Final = 1_000
@@ -65,12 +65,7 @@ class UsageReport(Struct, frozen=True, forbid_unknown_fields=True):
     users: Annotated[tuple[HighUser, ...], Meta(max_length=USERS_MAX)]
 
 
-_FORMAT: Final = SignedLine(MAGIC, UsageReport, "report of usage", FILE_BYTES)
-
-
-def usage_bytes(report: UsageReport, key: SigningKey) -> bytes:
-    """The signed file."""
-    return _FORMAT.encode(report, key)
+USAGE_FORMAT: Final = SignedLine(MAGIC, UsageReport, "report of usage", FILE_BYTES)
 
 
 def read_usage(path: Path, *, peer_key: KeyRecord, domain: str, peer: str) -> UsageReport:
@@ -86,7 +81,7 @@ def read_usage(path: Path, *, peer_key: KeyRecord, domain: str, peer: str) -> Us
         SettingsError: It cannot be read, is too large, malformed, of a longer time than anybody may report, not signed
             by this key, or between other domains.
     """
-    report = _FORMAT.read(path, peer_key=peer_key, domain=domain, peer=peer)
+    report = USAGE_FORMAT.read(path, peer_key=peer_key, domain=domain, peer=peer)
     if not 0 <= report.until_us - report.from_us <= HOURS_MAX * 3_600_000_000:  # all days of it are read
         raise SettingsError(f"{path}: malformed: not of 0 to {HOURS_MAX} hours; ask {peer} for it anew")
     return report

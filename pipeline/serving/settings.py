@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from pipeline.lake.store_path import parsed
 from pipeline.partners.settings import PARTNERS_MAX, Exchange, Listing, Partner, check_partners, placed
+from pipeline.partners.toml_file import read_toml_file
 from protofly.errors import SettingsError
 
 SETTINGS_BYTES: Final = 1 << 20
@@ -114,21 +115,14 @@ def read_settings(file: Path) -> ServeSettings:
     Raises:
         SettingsError: Whatever is wrong, with the name of the file.
     """
+    settings = read_toml_file(file, ServeSettings, SETTINGS_BYTES)
     try:
-        with file.open("rb") as opened:
-            raw = opened.read(SETTINGS_BYTES + 1)
-    except OSError as exc:
-        raise SettingsError(f"{file}: {exc.strerror}") from exc
-    if len(raw) > SETTINGS_BYTES:
-        raise SettingsError(f"{file}: larger than {SETTINGS_BYTES} bytes")
-    try:
-        settings = msgspec.convert(tomllib.loads(raw.decode()), ServeSettings)
         periods(settings)
         for url in (*settings.alerts.webhook, *settings.alerts.alertmanager):
             _check_url(url)
         _check_email(settings.alerts.email)
         check_partners(settings.exchange, settings.partner, settings.block_list)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError, ValueError) as exc:
+    except ValueError as exc:
         raise SettingsError(f"{file}: {exc}") from exc
     folder = file.absolute().parent
     return msgspec.structs.replace(
@@ -232,7 +226,7 @@ def _secret(file: Path, kind: type[_Secret]) -> _Secret:
         return msgspec.convert(tomllib.loads(file.read_text(encoding="utf-8")), kind)
     except OSError as exc:
         raise SettingsError(f"{file}: {exc.strerror}") from exc
-    except (ValueError, msgspec.ValidationError):
+    except (ValueError, RecursionError, msgspec.ValidationError):
         names = " and ".join(one.name for one in msgspec.structs.fields(kind) if one.required)
         raise SettingsError(f"{file}: no TOML file with {names}") from None
 

@@ -55,11 +55,12 @@ from pipeline.lake.tables import Change, Lake
 from pipeline.partners.bill_file import read_bill
 from pipeline.partners.bill_return_file import BillObjection, BillReturn, ReturnedItem
 from pipeline.partners.folders import PartnerFolders
-from pipeline.partners.return_file import Return, ReturnedRecord, return_bytes
+from pipeline.partners.return_file import RETURN_FORMAT, Return, ReturnedRecord
 from pipeline.partners.settings import Exchange, Partner
 from pipeline.schemas import DAY_STATE, INVOICE, SILVER_MDR, TABLES, TRAFFIC_HOURLY
 from protofly.errors import SettingsError
 from protofly.records import RecordKind
+from tests.pipeline.moments import Moments
 from tests.pipeline.rows import DAY_US, HOUR_US, MONDAY_US, silver, silver_row
 from tests.pipeline.spools import SECOND_US, START_US, SegmentWriter, link_event, message
 from tests.pipeline.test_exchange import DAY, KEYS, A, B, lakes
@@ -170,7 +171,7 @@ def two_operators(home: Path, spark: SparkSession) -> None:
     (home / A).rename(home / "lake")
     said = ReturnedRecord("0" * 32, "out", "size")
     returned = Return(domain=B, peer=A, day=DAY, made_us=1_772_600_000_000_000, records=(said,))
-    (prepared / "return").write_bytes(return_bytes(returned, KEYS[B]))
+    (prepared / "return").write_bytes(RETURN_FORMAT.encode(returned, KEYS[B]))
 
 
 # The jobs.
@@ -308,28 +309,11 @@ _OF_RUNS: Final = {"erasure": {"rows", "segments"}}
 
 def child(job: str, home: Path, kill_at: int) -> int:
     """Run a job; die at the given moment, if it comes. Returns how many moments there were."""
-    moments = 0
-
-    def moment() -> None:
-        nonlocal moments
-        moments += 1
-        if moments == kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def stepped(original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **options: Any) -> Any:
-            moment()
-            result = original(*args, **options)
-            moment()
-            return result
-
-        return call
-
     lake = Lake(home / "lake", _joined())
-    for owner, name in PLACES:
-        setattr(owner, name, stepped(getattr(owner, name)))
+    moments = Moments(kill_at)
+    moments.stand_around(PLACES)
     JOBS[job][1](lake, home)
-    return moments
+    return moments.count
 
 
 def _joined() -> SparkSession:

@@ -20,7 +20,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ from pipeline.segments.ledger import Ledger
 from pipeline.segments.node_keys import Trust
 from pipeline.spark.session import start_session
 from protofly.records import RecordKind
+from tests.pipeline.moments import Moments
 from tests.pipeline.object_store import (
     ObjectStore,
     azure_environment,
@@ -72,23 +72,6 @@ STEPS: tuple[tuple[Any, str], ...] = (
 
 def child(spool: Location, lake_folder: Location, kill_at: int) -> None:
     """Ingest and refine; die at the given moment, if it comes."""
-    moments = 0
-
-    def moment() -> None:
-        nonlocal moments
-        moments += 1
-        if moments == kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def stepped(original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **options: Any) -> Any:
-            moment()
-            result = original(*args, **options)
-            moment()
-            return result
-
-        return call
-
     spark = start_session(
         "local[2]",
         memory="1g",
@@ -96,8 +79,7 @@ def child(spool: Location, lake_folder: Location, kill_at: int) -> None:
         input_bytes=0,
         more={"spark.driver.extraJavaOptions": JVM_OPTIONS},
     )
-    for owner, name in STEPS:
-        setattr(owner, name, stepped(getattr(owner, name)))
+    Moments(kill_at).stand_around(STEPS)
     lake = Lake(lake_folder, spark)
     trust = Trust({(NODE, KEY.key_id): KEY.record()}, requires_signatures=True)
     ingest.run(lake, [spool], trust=trust)

@@ -110,11 +110,6 @@ class SegmentWriter:
         self.segno = 0
         self.seq = 0
 
-    def reboot(self) -> None:
-        """Begin to number anew."""
-        self.boot += 1
-        self.segno = self.seq = 0
-
     def seal(self, records: Sequence[Record], *, closure: Closure = "time", lost: int = 0) -> SegmentManifest:
         """One segment with these records."""
         self.segno += 1

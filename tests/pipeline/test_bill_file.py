@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipeline.cli.program import app
-from pipeline.partners.bill_file import MAGIC, Bill, BillDocument, BillLine, bill_bytes, read_bill
+from pipeline.partners.bill_file import BILL_FORMAT, MAGIC, Bill, BillDocument, BillLine, read_bill
 from protofly.errors import SettingsError
 from protofly.signatures import SigningKey, base64url
 
@@ -59,24 +59,27 @@ def signed(line: bytes) -> bytes:
 
 
 def test_a_bill_is_read_as_it_was_signed(tmp_path: Path) -> None:
-    assert read(tmp_path, bill_bytes(bill(), KEY)) == bill()
+    assert read(tmp_path, BILL_FORMAT.encode(bill(), KEY)) == bill()
 
 
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (bill_bytes(bill(), SigningKey.from_seed("x", b"x" * 32)), "bad-signature"),
-        (bill_bytes(bill(), KEY).replace(b"150", b"950"), "bad-signature"),
-        (bill_bytes(bill(amount=201), KEY), "malformed"),
-        (bill_bytes(bill(lines=()), KEY), "malformed"),
-        (bill_bytes(bill(lines=(msgspec.structs.replace(LINE, amount=200, currency="USD"),)), KEY), "malformed"),
-        (bill_bytes(bill(lines=(msgspec.structs.replace(LINE, amount=200, price="1/2"),)), KEY), "malformed"),
-        (bill_bytes(bill(lines=(msgspec.structs.replace(LINE, amount=200, per=0),)), KEY), "malformed"),
-        (bill_bytes(bill(issuer="c.example"), KEY), "wrong-domain"),
-        (bill_bytes(bill(payer="c.example"), KEY), "wrong-domain"),
-        (bill_bytes(msgspec.structs.replace(bill(), peer="c.example"), KEY), "wrong-domain"),
-        (bill_bytes(msgspec.structs.replace(bill(), domain="c.example"), KEY), "wrong-domain"),
-        (bill_bytes(bill(currency="../"), KEY), "malformed"),
+        (BILL_FORMAT.encode(bill(), SigningKey.from_seed("x", b"x" * 32)), "bad-signature"),
+        (BILL_FORMAT.encode(bill(), KEY).replace(b"150", b"950"), "bad-signature"),
+        (BILL_FORMAT.encode(bill(amount=201), KEY), "malformed"),
+        (BILL_FORMAT.encode(bill(lines=()), KEY), "malformed"),
+        (
+            BILL_FORMAT.encode(bill(lines=(msgspec.structs.replace(LINE, amount=200, currency="USD"),)), KEY),
+            "malformed",
+        ),
+        (BILL_FORMAT.encode(bill(lines=(msgspec.structs.replace(LINE, amount=200, price="1/2"),)), KEY), "malformed"),
+        (BILL_FORMAT.encode(bill(lines=(msgspec.structs.replace(LINE, amount=200, per=0),)), KEY), "malformed"),
+        (BILL_FORMAT.encode(bill(issuer="c.example"), KEY), "wrong-domain"),
+        (BILL_FORMAT.encode(bill(payer="c.example"), KEY), "wrong-domain"),
+        (BILL_FORMAT.encode(msgspec.structs.replace(bill(), peer="c.example"), KEY), "wrong-domain"),
+        (BILL_FORMAT.encode(msgspec.structs.replace(bill(), domain="c.example"), KEY), "wrong-domain"),
+        (BILL_FORMAT.encode(bill(currency="../"), KEY), "malformed"),
         (signed(b"{}"), "malformed"),
         (signed(b"[" * 4000), "malformed"),
     ],
@@ -91,7 +94,7 @@ def test_a_bill_that_is_not_for_us_or_does_not_add_up_is_refused_with_its_code(
 
 def test_the_command_shows_what_a_partner_asks_for(tmp_path: Path) -> None:
     path = tmp_path / "bill"
-    path.write_bytes(bill_bytes(bill(number="march\x1b[2J"), KEY))
+    path.write_bytes(BILL_FORMAT.encode(bill(number="march\x1b[2J"), KEY))
     names = ["--domain", "b.example", "--peer", "a.example", "--peer-key", KEY.record().pub]
     done = CliRunner().invoke(app, ["bill-of-theirs", str(path), *names])
     assert done.exit_code == 0, done.output

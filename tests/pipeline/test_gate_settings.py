@@ -94,6 +94,7 @@ def test_proposed_policy_keeps_the_peers_of_the_deployed_one(node: Path) -> None
         ("[policy]\nfiles = ['missing.toml']", "missing.toml"),
         ("[policy]\nmode = 'maybe'", "mode"),
         ("no toml", "node.toml"),
+        ("a = " + "[" * 100_000, "nested too deep"),
     ],
 )
 def test_settings_that_are_wrong_are_refused_with_the_reason(tmp_path: Path, text: str, shown: str) -> None:

@@ -77,6 +77,7 @@ def test_paths_are_relative_to_the_file_and_jobs_have_periods(tmp_path: Path) ->
         (MINIMAL + '[alerts]\nwebhook = ["http://hooks.example/x"]', "no https URL"),
         (MINIMAL + '[alerts]\nalertmanager = ["ftp://127.0.0.1"]', "no https URL"),
         ("lake = ", "pipeline.toml"),
+        ("lake = " + "[" * 100_000, "nested too deep"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused_by_name(tmp_path: Path, text: str, problem: str) -> None:
@@ -109,6 +110,7 @@ def test_a_store_is_reached_by_settings_and_a_file_of_credentials(tmp_path: Path
         ('access_key = "AKIA"\nsecret_key = "hunter2"\n', 0o604, "chmod 600"),
         ('access_key = "AKIA"\nsecret = "hunter2"\n', 0o600, "no TOML file with access_key and secret_key"),
         ("hunter2", 0o600, "no TOML file with access_key and secret_key"),
+        ("hunter2 = " + "[" * 100_000, 0o600, "no TOML file with access_key and secret_key"),
         (None, 0, "No such file"),
     ],
 )

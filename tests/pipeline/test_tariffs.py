@@ -124,7 +124,7 @@ def test_a_tariff_may_be_valid_for_one_day() -> None:
     assert [one.id if one else None for one in found] == ["b-2026", "others"]
 
 
-@pytest.mark.parametrize("content", [b"\xff", b"[[tariff", b"#" * (TARIFFS_BYTES + 1)])
+@pytest.mark.parametrize("content", [b"\xff", b"[[tariff", b"a = " + b"[" * 100_000, b"#" * (TARIFFS_BYTES + 1)])
 def test_what_is_no_file_of_tariffs_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x").write_bytes(content)
     for name in ("x", "missing"):

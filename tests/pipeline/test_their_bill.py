@@ -16,7 +16,7 @@ from pipeline.cli.program import app
 from pipeline.jobs import settle, their_bill
 from pipeline.jobs.result import ExitCode
 from pipeline.lake.tables import Change, Lake
-from pipeline.partners.bill_return_file import BillObjection, BillReturn, read_bill_return
+from pipeline.partners.bill_return_file import BILL_RETURN_FORMAT, BillObjection, BillReturn
 from pipeline.schemas import CONCESSION, PEER_RETURN, SILVER_MDR
 from protofly.errors import SettingsError
 from protofly.signatures import SigningKey
@@ -149,7 +149,7 @@ def test_a_returned_count_is_conceded_credited_once_and_accepted(
 
     assert done.exit_code == ExitCode.FINDINGS, done.output
     assert f"{number}: quantity: delivered of what we sent, 0.5 EUR for 1; billed 4, we count 3" in done.stdout
-    back = read_bill_return(desk.returned, peer_key=KEYS[B].record(), domain=A, peer=B)
+    back = BILL_RETURN_FORMAT.read(desk.returned, peer_key=KEYS[B].record(), domain=A, peer=B)
     assert [(one.number, one.reason, one.quantity, one.ours) for one in back.objections] == [(number, "quantity", 4, 3)]
 
     taken = [author.answer("bill-returned", desk.returned) for _ in range(2)]
@@ -209,7 +209,7 @@ def test_a_bill_that_was_changed_on_its_way_is_returned_as_a_file(
     bill.write_bytes(march.read_bytes().replace(b'"quantity":4', b'"quantity":3'))
     done = desk.check(bill, *desk.ours())
     assert (done.exit_code, "bad-signature" in done.output) == (ExitCode.FAILURE, True)
-    back = read_bill_return(desk.returned, peer_key=KEYS[B].record(), domain=A, peer=B)
+    back = BILL_RETURN_FORMAT.read(desk.returned, peer_key=KEYS[B].record(), domain=A, peer=B)
     assert [(one.number, one.reason) for one in back.objections] == [("", "bad-signature")]
     taken = their_bill.take_return(author.lake, back)
     assert taken.outcome == "b.example does not accept a file"

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pipeline.jobs import usage
 from pipeline.jobs.result import ExitCode
 from pipeline.lake.tables import Lake
-from pipeline.partners.usage_file import EVIDENCE, FILE_BYTES, MAGIC, HighUser, UsageReport, read_usage, usage_bytes
+from pipeline.partners.usage_file import EVIDENCE, FILE_BYTES, MAGIC, USAGE_FORMAT, HighUser, UsageReport, read_usage
 from pipeline.schemas import SILVER_MDR
 from protofly.errors import SettingsError
 from protofly.signatures import SigningKey, base64url
@@ -51,7 +51,7 @@ def signed(line: bytes) -> bytes:
 
 
 def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
-    assert read(written(tmp_path, usage_bytes(REPORT, KEY))) == REPORT
+    assert read(written(tmp_path, USAGE_FORMAT.encode(REPORT, KEY))) == REPORT
 
 
 @pytest.mark.parametrize(
@@ -59,18 +59,18 @@ def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
     [
         (b"", "malformed"),
         (b"x" * (FILE_BYTES + 1), "too-large"),
-        (usage_bytes(REPORT, KEY)[:-5] + b"\n", "bad-signature"),
-        (usage_bytes(REPORT, KEY).replace(b'"messages":5', b'"messages":6'), "bad-signature"),
-        (usage_bytes(REPORT, SigningKey.from_seed("k", b"1" * 32)), "bad-signature"),
-        (usage_bytes(REPORT, KEY) + b"\n", "malformed"),
+        (USAGE_FORMAT.encode(REPORT, KEY)[:-5] + b"\n", "bad-signature"),
+        (USAGE_FORMAT.encode(REPORT, KEY).replace(b'"messages":5', b'"messages":6'), "bad-signature"),
+        (USAGE_FORMAT.encode(REPORT, SigningKey.from_seed("k", b"1" * 32)), "bad-signature"),
+        (USAGE_FORMAT.encode(REPORT, KEY) + b"\n", "malformed"),
         (signed(b"{}"), "malformed"),
         (signed(b"[" * 5000), "malformed"),
         (signed(msgspec.json.encode(REPORT).replace(b'"bytes":0', b'"bytes":-1')), "malformed"),
         (signed(msgspec.json.encode(REPORT).replace(b"0" * 32, b"../" * 10 + b"xx")), "malformed"),
-        (usage_bytes(msgspec.structs.replace(REPORT, until_us=1 + 31 * DAY_US + 1), KEY), "malformed"),
-        (usage_bytes(msgspec.structs.replace(REPORT, from_us=3), KEY), "malformed"),
-        (usage_bytes(msgspec.structs.replace(REPORT, peer="c.example"), KEY), "wrong-domain"),
-        (usage_bytes(msgspec.structs.replace(REPORT, domain="c.example"), KEY), "wrong-domain"),
+        (USAGE_FORMAT.encode(msgspec.structs.replace(REPORT, until_us=1 + 31 * DAY_US + 1), KEY), "malformed"),
+        (USAGE_FORMAT.encode(msgspec.structs.replace(REPORT, from_us=3), KEY), "malformed"),
+        (USAGE_FORMAT.encode(msgspec.structs.replace(REPORT, peer="c.example"), KEY), "wrong-domain"),
+        (USAGE_FORMAT.encode(msgspec.structs.replace(REPORT, domain="c.example"), KEY), "wrong-domain"),
     ],
 )
 def test_what_is_no_report_for_us_is_refused_with_its_code(tmp_path: Path, content: bytes, reason: str) -> None:
@@ -83,7 +83,7 @@ def test_what_is_no_report_for_us_is_refused_with_its_code(tmp_path: Path, conte
 def test_anything_in_place_of_a_report_is_refused_and_nothing_else_happens(
     tmp_path_factory: pytest.TempPathFactory, noise: bytes, at: int
 ) -> None:
-    whole = usage_bytes(REPORT, KEY)
+    whole = USAGE_FORMAT.encode(REPORT, KEY)
     content = whole[:at] + noise + whole[at + len(noise) :]
     path = written(tmp_path_factory.mktemp("noise"), content)
     if content == whole:

@@ -318,7 +318,7 @@ def summary(config: Config, json: Json = False) -> None:
 def _facts(config: Path, operation: str, arguments: dict[str, Any], *, as_json: bool) -> None:
     """Ask for facts, and print them: all as JSON, or for people without what is empty inside them."""
     with errors_reported(as_json=as_json):
-        facts = _ask(config, operation, arguments)
+        facts = node_changes.ask_running(config, operation, arguments)
     if as_json:
         print_json(facts)
     else:
@@ -340,7 +340,7 @@ def _page(where: str, limit: int, after: int) -> dict[str, Any]:
 def _list(config: Path, operation: str, arguments: Mapping[str, Any], columns: Sequence[str], *, as_json: bool) -> None:
     """Ask for a page of a list, and print it: whole rows as JSON, or some columns."""
     with errors_reported(as_json=as_json):
-        page = _ask(config, operation, dict(arguments))
+        page = node_changes.ask_running(config, operation, dict(arguments))
     if as_json:
         print_json(page)
         return
@@ -357,7 +357,3 @@ def _shown(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return "" if value is None else str(value)
-
-
-def _ask(config: Path, operation: str, arguments: dict[str, Any]) -> Any:
-    return node_changes.ask_running(config, operation, arguments)
