@@ -61,10 +61,14 @@ class Suspect(NamedTuple):
 def contacts_of(messages: pa.Table) -> pa.Table:
     """Count the messages, but no answers, from each sender to each recipient in 5 minutes; mark unknown recipients.
 
+    Messages without a sender are left out.
+
     Args:
         messages: The columns `MESSAGE` of `silver_mdr`.
     """
     is_meant = is_word(column(messages, "role"), "in") & ~is_word(column(messages, "msg_type"), _ANSWER)
+    # Persons that were erased have no name any more: together they would be one sender that nobody is.
+    is_meant &= np.asarray(column(messages, "src_key").is_valid())
     messages = messages.filter(pa.array(is_meant))
     ts_us = numbers(messages, "ts_us")
     contacts = messages.select([*SENDER, "dst_key"])

@@ -49,6 +49,8 @@ KEYS: Final = ("src_key", "dst_key", "runtime_key", "subject", "actor")
 """Columns with an address or its hash."""
 TEXTS: Final = ("detail", "remote", "arguments", "before", "after", "line", "explanation", "proposed_policy")
 """Columns with texts in which an address may be."""
+LISTS_OF_ADDRESSES: Final = frozenset({"evidence"})
+"""Columns with lists in which addresses may be."""
 FACTS: Final = "facts"
 NO_FACTS: Final = '{"partial":true}'
 """What stays of the facts of a decision about the person: they are not complete any more, and replay says so."""
@@ -125,8 +127,7 @@ def run(
     for page in (lake.folder / REPORT_NAME, lake.folder / f"{REPORT_NAME}.tmp"):  # it shows subjects of alerts
         storage.remove(page)
     for table in TABLES.values():
-        names = [name for name in (*KEYS, *TEXTS) if name in table.schema.names]
-        if not names or not lake.has(table):
+        if not {*KEYS, *TEXTS, *LISTS_OF_ADDRESSES} & {*table.schema.names} or not lake.has(table):
             continue
         with result.timed(table.name):
             rows += _erase(lake, table, meant, result, segments)
@@ -219,7 +220,7 @@ def _rewritten(lake: Lake, table: Table, file: DataFile, meant: frozenset[str], 
     schema = to_arrow_schema(table.schema)
     schema = pa.schema([column for column in schema if column.name not in file.partition])
     source = lake.path_of(table, file)
-    named = [name for name in (*KEYS, *TEXTS) if name in schema.names]
+    named = [name for name in (*KEYS, *TEXTS, *LISTS_OF_ADDRESSES) if name in schema.names]
     with storage.open_parquet(source) as parquet:
         there = set(parquet.schema_arrow.names)
         sought = [name for name in named if name in there]
@@ -254,6 +255,8 @@ def _is_named(rows: pa.Table, meant: frozenset[str]) -> NDArray[np.bool_]:
             named |= _has_key(rows.column(name), meant)
         elif name in TEXTS:
             named |= _has_text(rows.column(name), meant)
+        elif name in LISTS_OF_ADDRESSES:
+            named |= _has_item(rows.column(name), meant)
     return named
 
 
@@ -263,6 +266,19 @@ def _has_key(column: pa.ChunkedArray, meant: frozenset[str]) -> NDArray[np.bool_
     is_meant = np.array([*(_is_meant(word, meant) for word in words), False], np.bool_)
     found: NDArray[np.bool_] = is_meant[np.asarray(packed.indices.fill_null(len(words)))]
     return found
+
+
+def _has_item(column: pa.ChunkedArray, meant: frozenset[str]) -> NDArray[np.bool_]:
+    has = np.zeros(len(column), np.bool_)
+    items = pc.list_flatten(column)
+    if len(items):
+        has[np.asarray(pc.list_parent_indices(column))[_has_key(items, meant)]] = True
+    return has
+
+
+def _without_items(column: pa.ChunkedArray, meant: frozenset[str]) -> pa.Array:
+    kept = [None if row is None else [one for one in row if not _is_meant(one, meant)] for row in column.to_pylist()]
+    return pa.array(kept, column.type)
 
 
 def _is_meant(word: str, meant: frozenset[str]) -> bool:
@@ -281,13 +297,15 @@ def _has_text(column: pa.ChunkedArray, meant: frozenset[str]) -> NDArray[np.bool
 
 
 def _without(rows: pa.Table, is_named: NDArray[np.bool_], meant: frozenset[str]) -> pa.Table:
-    """The rows without the person: what is theirs in a column of addresses, and texts and facts of such rows, go."""
+    """The rows without the person: what is theirs among addresses, and texts and facts of such rows, go."""
     for place, name in enumerate(rows.column_names):
         column = rows.column(name)
         if name in KEYS:
             column = pc.if_else(pa.array(_has_key(column, meant)), pa.scalar(None, column.type), column)
         elif name in TEXTS:
             column = pc.if_else(pa.array(is_named), pa.scalar(None, column.type), column)
+        elif name in LISTS_OF_ADDRESSES:
+            column = _without_items(column, meant)
         elif name == FACTS:
             column = pc.if_else(pa.array(is_named), pa.scalar(NO_FACTS, column.type), column)
         else:

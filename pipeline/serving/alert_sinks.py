@@ -123,7 +123,8 @@ def send_new(lake: Lake, sinks: Sequence[Sink | Mailbox], *, least: str, since_u
     """
     result = JobResult("alerts")
     found = lake.read_small(ALERT).to_pylist() + (_of_partners(lake, domain, since_us) if domain else [])
-    alerts = [row for row in found if _RANK.get(row["severity"], 0) >= _RANK[least]]
+    # The subject of an alert about a person that was erased is gone: it was sent before, and says nothing.
+    alerts = [row for row in found if row["subject"] is not None and _RANK.get(row["severity"], 0) >= _RANK[least]]
     alerts = sorted((row for row in alerts if row["hour_us"] >= since_us), key=lambda row: int(row["hour_us"]))
     current = {id_of(row): row for row in alerts}
     version = max(lake.version(ALERT_SENT), 0)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.jobs import audit, erase, ingest, reconcile, refine, settle
 from pipeline.jobs.erase import NO_FACTS
 from pipeline.lake.tables import Lake
 from pipeline.schemas import (
+    ALERT,
     BRONZE_ADMIN_EVENT,
     BRONZE_DECISION,
     BRONZE_MDR,
@@ -18,6 +21,8 @@ from pipeline.schemas import (
     QUARANTINE,
     SILVER_MDR,
     STATEMENT_DAILY,
+    TABLES,
+    TEXTS,
 )
 from protofly.errors import SettingsError
 from protofly.records import AdminEvent, MessageRecord, RecordKind
@@ -102,12 +107,16 @@ def test_texts_with_the_address_in_any_form_go_and_those_about_another_person_st
     operator.seal([AdminEvent(ts_us=START_US, operation="peer block", actor=EVE, way="message", arguments="{}")])
     writer.seal_lines(b'{"odd":"HYPERTY:\\/\\/B.example\\/eve"}\n')
     ingest.run(lake, [writer.spool])
+    claimed = {"pattern": "spoofing", "subject": "c.example", "dt": "2026-03-01"}
+    alerts = [claimed | {"evidence": its} for its in ([EVE, BOB], [EVE + "lyn"], [], None)]
+    lake.commit(pa.Table.from_pylist(alerts, to_arrow_schema(ALERT.schema)), ALERT)
     page = on_disk(lake.folder) / "report.html"
     page.write_text(f"fan-out by {EVE}")
 
     done = erase.run(lake, [EVE], why="request 16", spools=[writer.spool], vacuum_after_s=0)
 
-    assert (done.details["rows"], done.details["segments"]) == (2, 2)
+    assert (done.details["rows"], done.details["segments"]) == (3, 2)
+    assert lake.read_small(ALERT).column("evidence").to_pylist() == [[BOB], [EVE + "lyn"], [], None]
     [change] = lake.read_small(BRONZE_ADMIN_EVENT).to_pylist()
     assert (change["actor"], change["operation"]) == (None, "peer block")
     assert {row["line"] for row in lake.read_small(QUARANTINE).to_pylist()} == {None, of_another}
@@ -142,3 +151,10 @@ def test_a_word_that_could_name_others_is_refused(word: str) -> None:
 def test_nothing_is_erased_without_a_reason() -> None:
     with pytest.raises(SettingsError, match="--why"):
         erase.run(None, [EVE], why=" ")  # type: ignore[arg-type]
+
+
+def test_every_list_of_texts_is_known_to_name_nobody_or_is_looked_into() -> None:
+    """Evidence of spoofing is a list of claimed senders: a new list has to be put into one of both."""
+    lists = {field.name for table in TABLES.values() for field in table.schema if field.dataType == TEXTS}
+    nobody = {"errors", "files", "findings", "obligations", "policy_revs", "reads", "samples", "shadow", "stub_vers"}
+    assert lists - erase.LISTS_OF_ADDRESSES == nobody | {"unreplayable_rules"}

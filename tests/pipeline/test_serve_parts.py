@@ -207,6 +207,14 @@ def test_each_alert_goes_to_each_receiver_once_and_again_when_it_has_become_seve
     assert first.outcome == "2 sent, 4 times in all"
 
 
+def test_an_alert_about_a_person_that_was_erased_is_not_sent_anew(lake: Lake) -> None:
+    with receiver([200]) as (hook, posted):
+        for subject in ("x:1", None):
+            commit(lake, alert(1, subject=subject))
+            send_new(lake, sinks_of(Alerts(webhook=(hook,))), least="warning", since_us=0)
+    assert len(posted) == 1
+
+
 def test_an_alert_of_an_hour_to_come_ends_behind_its_start_at_an_alertmanager() -> None:
     ahead_us = int((time.time() + 2 * 86_400) * 1e6)
     sent = labelled(alert(1, hour_us=ahead_us), time.time() + OPEN_S)
