@@ -14,6 +14,7 @@ from typing import Final
 import trio
 
 from catalogue_client.core.selection import DEFAULT, fitting_stubs
+from catalogue_client.core.state import DomainTrust
 from catalogue_client.core.verify import judge_running
 from federation.core.renewal import has_moved
 from federation.discovery.document_news import DocumentNews
@@ -100,7 +101,11 @@ class InstanceWatch:
             Why no other may run, None when one may.
         """
         documents, domain, need = self._documents, self._link.domain, self._link.need
-        version = version_of(documents, domain)
+        known, version = documents.believed(domain), version_of(documents, domain)
+        # What was fetched while it was compiled and started is news as well.
+        code = None if known is None else self._judged(stub, known)
+        if code is not None:
+            return PeerError(code, _ended_by(code), domain=domain)
         while True:
             # A trust that the operator takes back counts no longer than this; what has not ended is not asked for.
             until_news = documents.seconds_until_refresh(domain)
@@ -112,20 +117,26 @@ class InstanceWatch:
             try:
                 trust = await documents.trust_of(domain, is_refresh=True)
                 version = trust.live_envelope  # what is fetched during an update, which takes long, is news
-                code = judge_running(stub, trust, now=time.time(), grace_seconds=EXPIRED_GRACE_SECONDS)
+                code = self._judged(stub, trust)
             except (TransportError, PeerError) as exc:
                 version = version_of(documents, domain)
                 if self._counts_without_news(exc):
                     continue
                 return PeerError(Code.BROKEN_TRUST, _ended_by(exc.code), domain=domain)
             if code is not None:
-                logger.info("the stub of %s is stopped: %s", domain, code.word, extra=self._about)
                 return PeerError(code, _ended_by(code), domain=domain)
             if (is_asked or _is_offered_another(stub, trust.live)) and await update():
                 return None
             if not self._link.is_live and has_moved(stub, trust):
                 logger.info("the stub of %s is replaced: its endpoints are others now", domain, extra=self._about)
                 return None
+
+    def _judged(self, stub: VerifiedStub, trust: DomainTrust) -> Code | None:
+        """Why a stub may not run any more by the documents of its domain, None if it may."""
+        code = judge_running(stub, trust, now=time.time(), grace_seconds=EXPIRED_GRACE_SECONDS)
+        if code is not None:
+            logger.info("the stub of %s is stopped: %s", self._link.domain, code.word, extra=self._about)
+        return code
 
     async def _wait_news(self, version: bytes) -> None:
         """Wait until failed lines or the operator justify asking, or others have fetched documents after `version`."""

@@ -242,7 +242,7 @@ class TakenBack:
         return trio.current_time() >= self.at_seconds
 
     def believed(self, _domain: str) -> Any:
-        return SimpleNamespace(live_envelope=b"")
+        """Nothing that is at hand."""
 
     async def wait_renewed(self, _domain: str, _version: bytes) -> None:
         await trio.sleep_forever()
@@ -311,6 +311,20 @@ async def test_a_stub_is_judged_at_once_when_others_fetched_its_documents_during
     watch = InstanceWatch(link, documents, DocumentNews(link.domain, documents, link.now), is_chosen=False)
     assert await watch.wait_outdated(cast("VerifiedStub", None), update) is not None
     assert trio.current_time() - began == 30
+
+
+async def test_a_stub_that_was_revoked_while_it_was_started_is_ended_at_once(
+    rig: Rig, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del autojump_clock
+    monkeypatch.setattr(instance_watch, "judge_running", lambda *_, **__: Code.REVOKED)
+    began, link = trio.current_time(), rig.pair.to_b
+    documents = cast("DomainDocuments", RenewedDuringAnUpdate(began))
+    watch = InstanceWatch(link, documents, DocumentNews(link.domain, documents, link.now), is_chosen=False)
+    refusal = await watch.wait_outdated(cast("VerifiedStub", None))
+    assert refusal is not None
+    assert refusal.code is Code.REVOKED
+    assert trio.current_time() == began
 
 
 async def test_a_stub_ends_within_a_minute_after_the_operator_took_back_its_trust(
