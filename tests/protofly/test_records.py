@@ -17,7 +17,6 @@ from protofly.record_segments import SegmentFacts
 from protofly.records import (
     RECORD_TYPES,
     GateFacts,
-    MessageRecord,
     RecordKind,
     SegmentManifest,
     decode_manifest,
@@ -26,21 +25,9 @@ from protofly.records import (
     frame_end,
     hash_address,
 )
+from tests.support.message_records import A_MESSAGE
 
-TEMPLATE = MessageRecord(
-    ts_us=1,
-    role="out",
-    msg_id="ab" * 16,
-    attempt=1,
-    src_domain="a.example",
-    dst_domain="b.example",
-    src_key="hyperty://a.example/ana",
-    dst_key="comm://b.example/room",
-    msg_type="create",
-    size_in=200,
-    digest="cd" * 16,
-    outcome="delivered",
-)
+TEMPLATE = msgspec.structs.replace(A_MESSAGE, ts_us=1)
 MANIFEST = SegmentManifest(
     kind=RecordKind.MESSAGE,
     node="mn-1.a.example",

@@ -1,10 +1,28 @@
-"""Message records of every kind, for property tests: as nodes write them, and as no node does."""
+"""Message records: an ordinary one, and for property tests those of every kind, such as no node writes."""
 
 from __future__ import annotations
+
+from typing import Final
 
 from hypothesis import strategies as st
 
 from protofly.records import GateFacts, MessageRecord
+
+A_MESSAGE: Final = MessageRecord(
+    ts_us=1_795_219_200_000_000,
+    role="out",
+    msg_id="ab" * 16,
+    attempt=1,
+    src_domain="a.example",
+    dst_domain="b.example",
+    src_key="hyperty://a.example/ana",
+    dst_key="comm://b.example/room",
+    msg_type="create",
+    size_in=200,
+    digest="cd" * 16,
+    outcome="delivered",
+)
+"""A message that a.example has delivered to b.example, with nothing that may be left out."""
 
 _texts = st.text(st.characters(codec="utf-8"), max_size=12)
 _few = st.sampled_from(["hyperty://a.example/ana", "hyperty://b.example/bo", "a.example", "", 'é\n\t"\\'])

@@ -6,6 +6,8 @@ import base64
 import hashlib
 import json
 import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
@@ -83,15 +85,23 @@ async def link(process: Process, domain: str, *states: str) -> LinkFacts:
     return await wait_until(found, lambda one: one.state in states)
 
 
-@pytest.mark.long
-async def test_pinned_script_of_a_catalogue_carries_and_others_are_refused_without_harm(tmp_path: Path) -> None:
+@asynccontextmanager
+async def partner(folder: Path) -> AsyncIterator[tuple[VertxNode, trio.Nursery, RestServer]]:
+    """The partner's node and catalogue; `ca.pem` has the authority of the catalogue's certificate."""
     authority = trustme.CA()
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    authority.cert_pem.write_to_path(folder / "ca.pem")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
     node = VertxNode(THEIRS)
     async with trio.open_nursery() as nursery, rest_server(catalogue, context=context) as server:
         await nursery.start(node.run)
+        yield node, nursery, server
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.long
+async def test_pinned_script_of_a_catalogue_carries_and_others_are_refused_without_harm(tmp_path: Path) -> None:
+    async with partner(tmp_path) as (node, nursery, server):
         entries = [
             entry(THEIRS, "default", server.port, node),
             entry("loops.example", "loops", server.port, node),
@@ -111,18 +121,11 @@ async def test_pinned_script_of_a_catalogue_carries_and_others_are_refused_witho
             await _talks(process, node, nursery)
             assert sum("unsigned_stub" in text for text in (await status(process)).insecure) == len(entries)
         await _runs_on_without_its_catalogue(tmp_path, server, entries[0], node)
-        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.long
 async def test_a_check_of_the_partner_runs_the_pinned_script_and_says_what_is_wrong_with_others(tmp_path: Path) -> None:
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    node = VertxNode(THEIRS)
-    async with trio.open_nursery() as nursery, rest_server(catalogue, context=context) as server:
-        await nursery.start(node.run)
+    async with partner(tmp_path) as (node, _, server):
         entries = [
             entry(THEIRS, "default", server.port, node),
             entry("changed.example", "changed", server.port, node),
@@ -142,7 +145,6 @@ async def test_a_check_of_the_partner_runs_the_pinned_script_and_says_what_is_wr
         assert (await _failures(settings, "inside.example"))[0][1] == "address-refused"
         assert (await _failures(settings, "loops.example"))[-1][0] == "start"
         assert not await (file.parent / "data").exists(), "nothing is remembered"
-        nursery.cancel_scope.cancel()
 
 
 async def _failures(settings: Settings, domain: str) -> list[tuple[str, str]]:

@@ -38,24 +38,11 @@ from protofly.records import (
     decode_manifest,
     hash_address,
 )
+from tests.support.message_records import A_MESSAGE
 from tests.support.services import PATIENCE_SECONDS
 
 NODE = "mn-1.a.example"
-TEMPLATE = MessageRecord(
-    ts_us=1_795_219_200_000_000,
-    role="out",
-    msg_id="ab" * 16,
-    attempt=1,
-    src_domain="a.example",
-    dst_domain="b.example",
-    src_key="hyperty://a.example/ana",
-    dst_key="comm://b.example/room",
-    msg_type="create",
-    size_in=200,
-    digest="cd" * 16,
-    outcome="delivered",
-    policy_rev="rev1",
-)
+TEMPLATE = msgspec.structs.replace(A_MESSAGE, policy_rev="rev1")
 
 
 def message(number: int) -> MessageRecord:
