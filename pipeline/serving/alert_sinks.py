@@ -122,7 +122,10 @@ def send_new(lake: Lake, sinks: Sequence[Sink | Mailbox], *, least: str, since_u
         LakeError: As the lake does.
     """
     result = JobResult("alerts")
-    found = lake.read_small(ALERT).to_pylist() + (_of_partners(lake, domain, since_us) if domain else [])
+    since = day_of(since_us)
+    days = {file.partition["dt"] for file in lake.files(ALERT) if file.partition["dt"] >= since}
+    found = lake.read_small(ALERT, partitions=days).to_pylist()
+    found += _of_partners(lake, domain, since_us) if domain else []
     # The subject of an alert about a person that was erased is gone: it was sent before, and says nothing.
     alerts = [row for row in found if row["subject"] is not None and _RANK.get(row["severity"], 0) >= _RANK[least]]
     alerts = sorted((row for row in alerts if row["hour_us"] >= since_us), key=lambda row: int(row["hour_us"]))

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter as Counted
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from socketserver import ThreadingMixIn
 from threading import Thread
 from types import TracebackType
 from typing import Any, Final, Self
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
+import pyarrow.compute as pc
 from prometheus_client import CollectorRegistry, Counter, Gauge, make_wsgi_app
 
+from pipeline.core.statement_choice import DRAFT
 from pipeline.core.utc_days import end_us
 from pipeline.jobs.proofs import proved_completeness
 from pipeline.lake.lake_files import LakeFiles
-from pipeline.schemas import RECON_PAIR, STATEMENT_DAILY, TABLES
+from pipeline.lake.table_log import DataFile
+from pipeline.schemas import NODE_OWNER, RECON_PAIR, STATEMENT_DAILY, TABLES
 from pipeline.segments.ledger import read_stretches
 from protofly.records import RecordKind
 
@@ -92,18 +97,25 @@ def _set_all(metrics: Metrics, name: str, meaning: str, label: str, values: Iter
 
 
 def _finals(lake: LakeFiles) -> list[tuple[str, float]]:
-    names = ["our_domain", "dt", "status"]
-    heads = lake.read_small(STATEMENT_DAILY, names).group_by(names).aggregate([]).to_pylist()
+    domains = set(lake.read_small(NODE_OWNER, ("our_domain",)).column("our_domain").to_pylist())
+    files = defaultdict[str, list[DataFile]](list)
+    for file in lake.files(STATEMENT_DAILY):
+        if file.may_have("status", "final", "restated"):
+            files[file.partition["dt"]].append(file)
     newest: dict[str, str] = {}
-    for row in heads:
-        if row["status"] != "draft":
-            newest[row["our_domain"]] = max(newest.get(row["our_domain"], ""), row["dt"])
+    for day in sorted(files, reverse=True):  # years of statements are not read each time
+        if domains and domains <= newest.keys():
+            break
+        rows = lake.read_files_small(STATEMENT_DAILY, files[day], ("our_domain", "status"))
+        signed = rows.filter(pc.not_equal(rows.column("status"), DRAFT)).column("our_domain").unique().to_pylist()
+        newest |= dict.fromkeys(set(signed) - newest.keys(), day)
     return [(domain, end_us(day) / 1e6) for domain, day in sorted(newest.items())]
 
 
 def _pending(lake: LakeFiles, now: float) -> list[tuple[str, float]]:
     found = dict.fromkeys((word for word, _ in _AGES), 0.0)
-    for row in lake.read_small(RECON_PAIR, ("dt", "pending")).to_pylist():
+    files = [file for file in lake.files(RECON_PAIR) if file.may_have("pending", 1, 1 << 62)]
+    for row in lake.read_files_small(RECON_PAIR, files, ("dt", "pending")).to_pylist():
         days = max(0.0, now - end_us(row["dt"]) / 1e6) / _DAY_S
         age = next(word for word, least in reversed(_AGES) if days >= least)
         found[age] += row["pending"] or 0
@@ -125,7 +137,7 @@ class MetricsServer:
     def __init__(self, metrics: Metrics, problem: Callable[[], str], *, host: str, port: int) -> None:
         self._metrics_app = make_wsgi_app(metrics.registry)
         self._problem = problem
-        self._server = make_server(host, port, self._answer, WSGIServer, _Quiet)
+        self._server = make_server(host, port, self._answer, _Server, _Quiet)
         self._thread = Thread(target=self._server.serve_forever, name="metrics", daemon=True)
         self.port: int = self._server.server_port
 
@@ -151,6 +163,13 @@ class MetricsServer:
             status, text = "404 Not Found", "there is /metrics and /healthz"
         start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
         return [f"{text}\n".encode()]
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """Serves each client in a thread: one that is slow to say what it wants keeps nobody else waiting."""
+
+    daemon_threads = True
+    block_on_close = False
 
 
 class _Quiet(WSGIRequestHandler):

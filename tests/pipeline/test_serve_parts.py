@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from threading import Event
@@ -16,11 +17,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.core.schedule import Schedule
+from pipeline.core.utc_days import end_us
 from pipeline.jobs import reconcile
 from pipeline.jobs.result import ExitCode, JobResult
-from pipeline.lake.table_log import LakeError
+from pipeline.lake.table_log import DataFile, LakeError
 from pipeline.lake.tables import Change, Lake
-from pipeline.schemas import ALERT, RECON_PAIR, SILVER_MDR, STATEMENT_DAILY
+from pipeline.schemas import ALERT, NODE_OWNER, RECON_PAIR, SILVER_MDR, STATEMENT_DAILY, Table
 from pipeline.segments.node_keys import Trust
 from pipeline.serving.alert_sinks import OPEN_S, labelled, send_new, sinks_of
 from pipeline.serving.lease import MARGIN_S, Lease
@@ -360,3 +362,39 @@ def test_metrics_say_how_far_the_lake_is_and_health_what_is_wrong(lake: Lake) ->
         assert f'trapezoid_pipeline_pending_messages{{age="{age}"}} {count}' in text
     assert 'trapezoid_pipeline_last_final_day{domain="a.example"} 1.7724096e+09' in text
     assert 'trapezoid_pipeline_table_files{table="recon_pair"} 3.0' in text
+
+
+def test_metrics_look_at_the_newest_statements_only(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def enter(rows: list[dict[str, Any]], table: Table) -> None:
+        lake.commit(pa.Table.from_pylist(rows, to_arrow_schema(table.schema)), table)
+
+    enter([{"our_domain": name, "node": f"mn-1.{name}"} for name in ("a.example", "b.example")], NODE_OWNER)
+    days = [f"2026-03-{day:02}" for day in range(1, 21)]
+    enter([{"our_domain": "a.example", "status": "final", "version": 1, "dt": day} for day in days], STATEMENT_DAILY)
+    enter([{"our_domain": "b.example", "status": "restated", "version": 2, "dt": days[-3]}], STATEMENT_DAILY)
+    enter([{"our_domain": "b.example", "status": "draft", "version": 1, "dt": "2026-03-21"}], STATEMENT_DAILY)
+    enter([{"src_domain": "a.example", "dst_domain": "b.example", "pending": 0, "dt": day} for day in days], RECON_PAIR)
+    read, opened = lake.read_files_small, list[str]()
+
+    def counted(table: Table, files: Sequence[DataFile], *names: Any) -> pa.Table:
+        opened.extend(file.path for file in files if table in (STATEMENT_DAILY, RECON_PAIR))
+        return read(table, files, *names)
+
+    monkeypatch.setattr(lake, "read_files_small", counted)
+    metrics = Metrics()
+    measure(lake, metrics, now=(MONDAY_US + HOUR_US) / 1e6)
+    final = {
+        name: metrics.registry.get_sample_value("trapezoid_pipeline_last_final_day", {"domain": name})
+        for name in ("a.example", "b.example")
+    }
+    assert final == {"a.example": end_us(days[-1]) / 1e6, "b.example": end_us(days[-3]) / 1e6}
+    assert len(opened) == 4, "three days, one of them in two files"
+
+
+def test_a_client_that_says_nothing_keeps_nobody_from_asking_for_health() -> None:
+    with (
+        MetricsServer(Metrics(), lambda: "", host="127.0.0.1", port=0) as server,
+        socket.create_connection(("127.0.0.1", server.port)),
+    ):
+        answer = httpx.get(f"http://127.0.0.1:{server.port}/healthz", trust_env=False, timeout=5)
+    assert answer.status_code == 200
