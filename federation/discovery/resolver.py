@@ -12,7 +12,7 @@ Source: trust and hosts, sections 2.4 and 2.5.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -23,10 +23,11 @@ from federation.core import backoff
 from federation.core.discovery_cache import Blocked, DiscoveryCache, Known
 from federation.core.discovery_errors import Attempt, DiscoveryStep, Failure, failure_of
 from federation.core.lookup_rates import LookupRates
-from federation.core.name_questions import Answer, Question
-from federation.core.resolution import PeerEntry, Resolution, Resolved, step_of
+from federation.core.resolution import PeerEntry, Resolved
 from federation.discovery.attempt_log import AttemptLog
+from federation.discovery.lookup_places import Lane, LookupPlaces
 from federation.discovery.name_client import NameClient
+from federation.discovery.name_lookups import NameLookups
 from protofly import limits
 from protofly.address import valid_domain
 from protofly.errors import Code, HostError, PeerError
@@ -80,8 +81,6 @@ class _Flight:
 class _Done:
     """Counts since the start; see `ResolverStatistics`."""
 
-    lookups: int = 0
-    queries: int = 0
     stale_used: int = 0
     rate_refused: int = 0
 
@@ -109,16 +108,16 @@ class Resolver:
             log: Where attempts are written, and the clock; share it with the dialler.
             draw: Random numbers in [0, 1).
         """
-        self._names = names
         self._own_domains = frozenset(own_domains)
         self._peers = dict(peers or {})
         self._is_permitted = is_permitted
         self._draw = draw
         self.log = log or AttemptLog()
         self._clock = self.log.clock
+        self._lookups = NameLookups(names, self.log, draw)
         self._cache = DiscoveryCache()
         self._flights: dict[str, _Flight] = {}
-        self._limiter = trio.CapacityLimiter(limits.DISCOVERY_IN_FLIGHT)
+        self._places = LookupPlaces()
         self._rates = LookupRates()
         self._refreshes_in, self._refreshes_out = trio.open_memory_channel[str](limits.DISCOVERY_IN_FLIGHT)
         self._done = _Done()
@@ -130,7 +129,12 @@ class Resolver:
         task_status.started()
         async for domain in self._refreshes_out:
             known = self._cache.find(domain, now=self._clock())
-            if domain not in self._flights and isinstance(known, Known) and known.is_refresh_due:
+            if isinstance(known, Known) and known.is_refresh_due:
+                await self._refresh(domain)
+
+    async def _refresh(self, domain: str) -> None:
+        async with self._places.place(domain, "", self._lane(domain, "")):
+            if domain not in self._flights:
                 await self._lead(domain)
 
     async def resolve(self, domain: str, *, asked_by: str = "", for_domain: str = "") -> Location:
@@ -161,11 +165,31 @@ class Resolver:
                 return known
             flight = self._flights.get(domain)
             if flight is None:
-                self._count(domain, asked_by, is_peer=entry is not None)
-                return _unwrap(await self._lead(domain))
-            await flight.done.wait()
-            if flight.outcome is not None:
-                return _unwrap(flight.outcome)
+                outcome = await self._lead_in_turn(domain, asked_by)
+            else:
+                await flight.done.wait()
+                outcome = flight.outcome
+            if outcome is not None:
+                return _unwrap(outcome)
+
+    async def _lead_in_turn(self, domain: str, asked_by: str) -> Location | Failure | None:
+        """Look a domain up as soon as there is a place; None if somebody else has begun, or has ended it, until then.
+
+        A look-up without a place is no flight: others who ask for the domain would wait with its asker. They wait for
+        places of their own; only the first of them counts.
+        """
+        asker = asked_by if asked_by.startswith(VISITOR) or not asked_by else self.asker_of(asked_by)
+        if not self._places.is_wanted(domain):
+            self._count(domain, asker)
+        async with self._places.place(domain, asker, self._lane(domain, asked_by)):
+            if domain in self._flights or self._cache.find(domain, now=self._clock()) is not None:
+                return None
+            return await self._lead(domain)
+
+    def _lane(self, domain: str, asked_by: str) -> Lane:
+        if domain in self._peers:
+            return Lane.PEERS
+        return Lane.STRANGERS if asked_by.startswith(VISITOR) else Lane.OURS
 
     def report_success(self, domain: str, *, max_age_seconds: float | None = None) -> float:
         """The domain's documents were accepted; seconds after which to fetch `live` again in the background."""
@@ -220,8 +244,8 @@ class Resolver:
             places=len(self._cache),
             negative=self._cache.negative_count,
             in_flight=len(self._flights),
-            lookups=self._done.lookups,
-            queries=self._done.queries,
+            lookups=self._lookups.lookups,
+            queries=self._lookups.queries,
             stale_used=self._done.stale_used,
             rate_refused=self._done.rate_refused,
         )
@@ -257,22 +281,20 @@ class Resolver:
         except trio.WouldBlock:
             return  # enough of them wait; the next use of this domain asks again
 
-    def _count(self, domain: str, asked_by: str, *, is_peer: bool) -> None:
+    def _count(self, domain: str, asker: str) -> None:
         """Bound look-ups; see `LookupRates`. A visitor that names a peer takes nothing from its neighbours."""
-        is_visitor = asked_by.startswith(VISITOR)
-        is_counted = asked_by and not (is_peer and is_visitor)
-        if is_counted and not is_visitor:
-            asked_by = self.asker_of(asked_by)
-        wait = self._rates.take(asked_by if is_counted else "", is_peer=is_peer, now=self._clock())
+        is_peer = domain in self._peers
+        is_counted = not (is_peer and asker.startswith(VISITOR))
+        wait = self._rates.take(asker if is_counted else "", is_peer=is_peer, now=self._clock())
         if wait:
             self._done.rate_refused += 1
             raise Failure(domain, DiscoveryStep.LIMITS, Code.RATE, "too many look-ups").error(retry_after_seconds=wait)
 
     async def _lead(self, domain: str) -> Location | Failure:
+        """Look a domain up for all who ask for it meanwhile; the caller has a place."""
         flight = self._flights[domain] = _Flight(trio.Event())
         try:
-            async with self._limiter:
-                flight.outcome = await self._look_up(domain)
+            flight.outcome = await self._look_up(domain)
             return flight.outcome
         finally:
             del self._flights[domain]
@@ -282,11 +304,11 @@ class Resolver:
         """Ask until there is an outcome, and remember it. A domain that worked lately gets three attempts."""
         began = self._clock()
         attempts = limits.RECENTLY_VALID_ATTEMPTS if self._cache.was_recently_valid(domain, now=began) else 1
-        outcome = await self._ask_in_time(domain)
+        outcome = await self._lookups.look_up(domain)
         while attempts > 1 and isinstance(outcome, Failure) and outcome.is_temporary:
             attempts -= 1
             await trio.sleep(limits.RECENTLY_VALID_PAUSE_SECONDS)
-            outcome = await self._ask_in_time(domain)
+            outcome = await self._lookups.look_up(domain)
         now = self._clock()
         if isinstance(outcome, Resolved):
             return self._cache.store(domain, outcome, now=now)
@@ -303,34 +325,6 @@ class Resolver:
         )
         self._cache.failed(failure, now=now, draw=self._draw())
         return failure
-
-    async def _ask_in_time(self, domain: str) -> Resolved | Failure:
-        self._done.lookups += 1
-        resolution = Resolution(domain, draw=self._draw)
-        with trio.move_on_after(limits.DISCOVERY_SECONDS):
-            while questions := resolution.questions():
-                await self._ask_all(resolution, domain, questions)
-            return self._with_notes(domain, resolution.outcome())
-        detail = f"no answers within {limits.DISCOVERY_SECONDS:.0f} s"
-        return Failure(domain, DiscoveryStep.TXT, Code.DNS_FAILED, detail)
-
-    async def _ask_all(self, resolution: Resolution, domain: str, questions: Iterable[Question]) -> None:
-        async with trio.open_nursery() as nursery:
-            for question in questions:
-                nursery.start_soon(self._ask, resolution, domain, question)
-
-    async def _ask(self, resolution: Resolution, domain: str, question: Question) -> None:
-        self._done.queries += 1
-        with self.log.attempt(domain, step_of(question), str(question)) as attempt:
-            answer = await self._names.ask(question)
-            attempt.outcome, attempt.detail = answer.status.value, _described(answer)
-        resolution.receive(question, answer)
-
-    def _with_notes(self, domain: str, outcome: Resolved | Failure) -> Resolved | Failure:
-        if isinstance(outcome, Resolved):
-            for note in outcome.notes:
-                self.log.add(domain, Attempt(DiscoveryStep.TXT, "records", "ignored", note, self._clock()))
-        return outcome
 
 
 def _as_it_is(address: str) -> str:
@@ -351,9 +345,3 @@ def _blocked_error(blocked: Blocked) -> HostError:
     detail = f"{failure.code.word}: {failure.detail}; next attempt in {seconds:.0f} s"
     waiting = Failure(failure.domain, failure.step, Code.DISCOVERY_BACKOFF, detail, failure.attempts)
     return waiting.error(retry_after_seconds=seconds)
-
-
-def _described(answer: Answer) -> str:
-    """Describe an answer for the attempt log."""
-    services = [f"{record.priority} {record.target or '.'}:{record.port or '-'}" for record in answer.services]
-    return answer.detail or ", ".join([*answer.texts, *services, *answer.addresses])[: limits.DNS_TXT_CHARS]

@@ -1,6 +1,8 @@
 """Attack rows 13 to 15: floods of names, poisoned negative answers, many first messages at once, lying name servers."""
 
 import contextlib
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,12 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+async def quietly(resolve: Callable[..., Awaitable[object]], name: str, **asked: str) -> None:
+    """Look a name up that may not exist."""
+    with contextlib.suppress(PeerError, TransportError):
+        await resolve(name, **asked)
 
 
 def make_resolver(names: ScriptedNames, clock: Clock) -> Resolver:
@@ -243,6 +251,53 @@ async def test_lookups_under_way_are_bounded() -> None:
         assert len(names.asked) == 3 * limits.DISCOVERY_IN_FLIGHT
         names.gate.set()
     assert len(names.asked) == 3 * 90
+
+
+def of_runtime(number: int) -> str:
+    return f"runtime://a.example/mal-{number}"
+
+
+def of_stranger(number: int) -> str:
+    return f"{VISITOR}192.0.2.{number}"
+
+
+@pytest.mark.parametrize(
+    ("mal", "honest"), [(of_runtime, of_stranger(99)), (of_stranger, of_runtime(99))], ids=["runtimes", "strangers"]
+)
+async def test_askers_of_names_that_nobody_answers_delay_no_peer_and_nobody_of_another_kind(
+    mal: Callable[[int], str], honest: str
+) -> None:
+    """A name server may be silent for 12 s: a few askers would have all places, for as long as they like."""
+    names, peer = ScriptedNames({SVCB: GOOD_SVCB}), {"b.example": PeerEntry(domain="b.example")}
+    names.stalled = trio.Event()
+    resolver = Resolver(names, own_domains=["a.example"], peers=peer, log=AttemptLog(Clock()), draw=lambda: 0.5)
+    async with trio.open_nursery() as nursery:
+        for number in range(60):
+            asker, name = mal(number % 20), f"silent-{number}.example"
+            nursery.start_soon(partial(quietly, resolver.resolve, name, asked_by=asker))
+        await trio.testing.wait_all_tasks_blocked()
+        with trio.fail_after(PATIENCE_SECONDS):
+            for asker in (mal(0), honest, ""):
+                await resolver.resolve("b.example", asked_by=asker)
+            await quietly(resolver.resolve, "other.example", asked_by=honest)
+        names.stalled.set()
+    assert resolver.statistics().in_flight == 0
+    assert resolver._places._askers == {}
+
+
+async def test_one_asker_of_names_that_nobody_answers_leaves_places_to_its_neighbours() -> None:
+    names = ScriptedNames({SVCB: GOOD_SVCB})
+    names.stalled = trio.Event()
+    resolver = make_resolver(names, Clock())
+    async with trio.open_nursery() as nursery:
+        for number in range(10):  # beyond its own places: the last one is the domain of somebody else
+            name = "b.example" if number == 9 else f"silent-{number}.example"
+            nursery.start_soon(partial(quietly, resolver.resolve, name, asked_by=of_stranger(1)))
+        await trio.testing.wait_all_tasks_blocked()
+        assert resolver.statistics().in_flight == limits.DISCOVERY_IN_FLIGHT_PER_ASKER
+        with trio.fail_after(PATIENCE_SECONDS):
+            await resolver.resolve("b.example", asked_by=of_stranger(2))
+        names.stalled.set()
 
 
 @pytest.mark.parametrize("fault", [Fault.SILENT, Fault.WRONG_ID, Fault.WRONG_QUESTION, Fault.GARBAGE, Fault.TRUNCATED])

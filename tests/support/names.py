@@ -14,19 +14,27 @@ SILENCE = Answer(AnswerStatus.FAILED, detail="no answer")
 
 
 class ScriptedNames(NameClient):
-    """Answers from a table; each question in it may have several answers, taken in turn. The rest does not exist."""
+    """Answers from a table; each question in it may have several answers, taken in turn. The rest does not exist.
+
+    Attributes:
+        gate: No question is answered before it.
+        stalled: No question for a name with `silent-` is answered before it.
+    """
 
     def __init__(self, answers: Mapping[str, Answer | Sequence[Answer]] | None = None) -> None:
         self.answers = dict(answers or {})
         self.asked: list[str] = []
         self.default = NO_NAME
         self.gate: trio.Event | None = None
+        self.stalled: trio.Event | None = None
 
     async def ask(self, question: Question) -> Answer:
         self.asked.append(str(question))
         await trio.lowlevel.checkpoint()
         if self.gate is not None:
             await self.gate.wait()
+        if self.stalled is not None and "silent-" in str(question):
+            await self.stalled.wait()
         answers = self.answers.get(str(question), self.default)
         if isinstance(answers, Answer):
             return answers
