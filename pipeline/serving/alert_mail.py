@@ -42,6 +42,11 @@ class Mailbox:
         """The name by which warnings and `alert_sent` call it."""
         return f"mailto:{self.address}"
 
+    @property
+    def name(self) -> str:
+        """The same."""
+        return self.url
+
     def send(self, alerts: Sequence[Mapping[str, Any]]) -> None:
         """Send some. Raises OSError (`smtplib` and `ssl` derive from it): they were not accepted."""
         with _connected(self.settings) as server:

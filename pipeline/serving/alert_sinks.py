@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import httpx
 import pyarrow as pa
@@ -48,6 +49,14 @@ class Sink:
 
     url: str
     is_alertmanager: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name by which warnings and `alert_sent` call it: paths of webhooks are often secrets."""
+        parts = urlsplit(self.url)
+        origin = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        is_open = self.url.rstrip("/") == origin
+        return origin if is_open else f"{origin}/…{sha256(self.url.encode()).hexdigest()[:8]}"
 
     def send(self, alerts: Sequence[Mapping[str, Any]]) -> None:
         """Send some. Raises httpx.HTTPError and OSError: they were not accepted."""
@@ -131,21 +140,26 @@ def send_new(lake: Lake, sinks: Sequence[Sink | Mailbox], *, least: str, since_u
     alerts = sorted((row for row in alerts if row["hour_us"] >= since_us), key=lambda row: int(row["hour_us"]))
     current = {id_of(row): row for row in alerts}
     version = max(lake.version(ALERT_SENT), 0)
-    sent = [row for row in lake.read_small(ALERT_SENT).to_pylist() if row["alert"] in current]
+    by_url = {sink.url: sink.name for sink in sinks}  # as older versions have entered them
+    sent = [
+        row | {"sink": by_url.get(row["sink"], row["sink"])}
+        for row in lake.read_small(ALERT_SENT).to_pylist()
+        if row["alert"] in current
+    ]
     known = {(row["alert"], row["sink"]) for row in sent}
     count, accepted = 0, set[str]()
     for sink in sinks:
-        news = [name for name in current if (name, sink.url) not in known][:MOST]
+        news = [name for name in current if (name, sink.name) not in known][:MOST]
         if not news:
             continue
         try:
             sink.send([current[name] for name in news])
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as exc:
-            result.warnings.append(f"{sink.url} did not accept {len(news)} alerts: {exc}")
+            result.warnings.append(f"{sink.name} did not accept {len(news)} alerts: {exc}")
             result.exit_code = ExitCode.INCOMPLETE
             continue
         now_us = time.time_ns() // 1000
-        sent += [{"alert": name, "sink": sink.url, "sent_us": now_us} for name in news]
+        sent += [{"alert": name, "sink": sink.name, "sent_us": now_us} for name in news]
         count += len(news)
         accepted.update(news)
     if count:

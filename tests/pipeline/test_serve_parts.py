@@ -22,7 +22,7 @@ from pipeline.jobs import reconcile
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.lake.table_log import DataFile, LakeError
 from pipeline.lake.tables import Change, Lake
-from pipeline.schemas import ALERT, NODE_OWNER, RECON_PAIR, SILVER_MDR, STATEMENT_DAILY, Table
+from pipeline.schemas import ALERT, ALERT_SENT, NODE_OWNER, RECON_PAIR, SILVER_MDR, STATEMENT_DAILY, Table
 from pipeline.segments.node_keys import Trust
 from pipeline.serving.alert_sinks import OPEN_S, labelled, send_new, sinks_of
 from pipeline.serving.lease import MARGIN_S, Lease
@@ -232,6 +232,23 @@ def test_what_a_receiver_did_not_accept_is_sent_again_and_nobody_else_waits_for_
     assert (len(tried), len(posted)) == (3, 1)
     assert result.exit_code is ExitCode.INCOMPLETE
     assert "http://127.0.0.1:9 did not accept 1 alerts" in result.warnings[0]
+
+
+def test_what_is_secret_in_the_url_of_a_receiver_is_neither_shown_nor_stored(lake: Lake) -> None:
+    commit(lake, alert(1))
+    with receiver([503, 200, 200]) as (hook, posted):
+        url = hook.replace("//", "//user:secret@") + "/services/secret?token=secret"
+        sinks = sinks_of(Alerts(webhook=(url, hook)))
+        failed = send_new(lake, sinks, least="warning", since_us=0)
+        send_new(lake, sinks, least="warning", since_us=0)
+        old = [row | {"sink": url} for row in lake.read_small(ALERT_SENT).to_pylist() if "…" in row["sink"]]
+        lake.commit(pa.Table.from_pylist(old, to_arrow_schema(ALERT_SENT.schema)), ALERT_SENT, Change("overwrite"))
+        send_new(lake, sinks, least="warning", since_us=0)
+    assert len(posted) == 4, "of what an older version has entered nothing is sent anew"
+    [warning] = failed.warnings
+    assert warning.startswith(f"{hook}/…")
+    assert "secret" not in warning
+    assert "secret" not in str(lake.read_small(ALERT_SENT).to_pylist())
 
 
 def test_old_and_slight_alerts_are_not_sent(lake: Lake) -> None:
