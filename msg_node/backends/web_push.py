@@ -109,7 +109,7 @@ class PushOptions(NamedTuple):
 
 @dataclass(slots=True)
 class _Queue:
-    """What waits for one push service, and how many calls of it are under way."""
+    """The endpoints that wait for calls of one push service, and the number of its calls under way."""
 
     endpoints: deque[str] = field(default_factory=deque)
     calls: int = 0
