@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 import time
@@ -27,6 +28,8 @@ from protofly.toml_lines import placed, read_toml
 
 SHIPPED: Final = Path(__file__).parent / "matrices"
 CELL_SECONDS: Final = 300.0
+_BEGINNING: Final = b'{"left":'
+"""Of each result, as it is written."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,16 +120,17 @@ class ResultFile:
         self._path = path
         try:
             path.touch()
-            lines = path.read_bytes().splitlines(keepends=True)
+            *lines, rest = path.read_bytes().split(b"\n")
         except OSError as exc:
             raise SettingsError(f"{path}: {exc.strerror}") from exc
-        if lines and not lines[-1].endswith(b"\n"):
-            lines.pop()  # it was interrupted while it wrote
-            path.write_bytes(b"".join(lines))
         try:
             results = [msgspec.json.decode(line, type=Result) for line in lines]
-        except msgspec.DecodeError as exc:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
             raise SettingsError(f"{path}: {exc}; name a new file") from exc
+        if not rest[: len(_BEGINNING)] == _BEGINNING[: len(rest)]:
+            raise SettingsError(f"{path}: its last line is no result; name a new file")
+        if rest:  # it was interrupted while it wrote
+            os.truncate(path, sum(len(line) + 1 for line in lines))
         self._known = {(one.left, one.right, one.scene, one.fault, one.digest): one for one in results}
 
     def known(self, cell: Cell) -> Result | None:

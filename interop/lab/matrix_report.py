@@ -41,7 +41,7 @@ def print_matrix(report: MatrixReport, console: Console) -> None:
     """Print one table for each scene, then what speaks against each cell."""
     faults = [one.name for one in report.matrix.fault]
     for scene, rows in _scenes(report):
-        table = Table(box=None, pad_edge=False, title=f"scene {scene}", title_justify="left")
+        table = Table(box=None, pad_edge=False, title=Text(escaped(f"scene {scene}")), title_justify="left")
         for name in ("pair", *faults):
             table.add_column(name)
         for row in rows:
@@ -111,7 +111,8 @@ def write_junit(report: MatrixReport, file: Path) -> None:
     failures = len(_problems(report))
     tests = str(len(report.results))
     root = ET.Element("testsuites", name="trapezoid matrix", time=f"{report.seconds:.3f}")
-    suite = ET.SubElement(root, "testsuite", name=report.matrix.title, tests=tests, failures=str(failures))
+    title = NOT_XML.sub("\ufffd", report.matrix.title)
+    suite = ET.SubElement(root, "testsuite", name=title, tests=tests, failures=str(failures))
     for one in report.results:
         name = f"{one.left} – {one.right}, {one.fault}"
         test = ET.SubElement(suite, "testcase", name=name, classname=f"matrix.{one.scene}", time=f"{one.seconds:.3f}")

@@ -110,6 +110,8 @@ FAULT_MEMBERS: Final[Mapping[str, frozenset[str]]] = {
 MOST_MESSAGES: Final = 200_000
 MOST_RUNTIMES: Final = 200
 _IN_MEMORY_ACTIONS: Final = frozenset({"register", "leave", "return"})
+_UNJUDGED: Final = frozenset({"leave", "return"})
+"""Actions that are no operations of a history."""
 
 
 class Domain(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -565,7 +567,7 @@ def _promise_problems(scene: LabScene) -> Iterator[Problem]:
         "recovery": (scene.fault, "a fault"),
         "answered": ([one for one in scene.load if one.kind == "request"], "a load of requests"),
         "neighbours": (_has_neighbours(scene), "a load between domains that no fault hits"),
-        "history": (scene.action, "an action"),
+        "history": ([one for one in scene.action if one.does not in _UNJUDGED], "an action besides leave and return"),
         "once": (scene.load, "a load"),
         "order": (scene.load, "a load"),
         "kept": (scene.load, "a load"),

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from interop.lab.core.matrix import MOST_CELLS, Cell, Matrix, MatrixFault, MatrixNode, cells, check_matrix
 from interop.lab.matrix import (
+    SHIPPED,
     MatrixReport,
     Result,
     ResultFile,
@@ -20,7 +23,7 @@ from interop.lab.matrix import (
     play_matrix,
     shipped_matrices,
 )
-from interop.lab.matrix_report import write_badge, write_junit, write_page
+from interop.lab.matrix_report import print_matrix, write_badge, write_junit, write_page
 from protofly.errors import SettingsError
 from tests.support.browser import browser
 from trapezoid.commands import app
@@ -202,10 +205,29 @@ def test_a_cell_that_could_not_run_is_tried_again(file: Path) -> None:
     assert ResultFile(file.with_name("results.jsonl")).known(cells[0]) is None
 
 
-def test_a_file_that_holds_no_results_is_refused(file: Path) -> None:
-    file.write_text("something else\n")
+@pytest.mark.parametrize(
+    "text", ["something else\n", "something else", '{"left":1}\n{"le', "\xe9\n", "[" * 5000 + "\n"]
+)
+def test_a_file_that_holds_no_results_is_refused_and_stays_as_it_is(file: Path, text: str) -> None:
+    file.write_text(text, encoding="latin-1")
     with pytest.raises(SettingsError, match="name a new file"):
         ResultFile(file)
+    assert file.read_text(encoding="latin-1") == text
+
+
+def test_names_of_files_and_titles_are_shown_as_they_are_and_never_obeyed(tmp_path: Path) -> None:
+    hostile = "[bold]x[/] \\u001b[2J \\u0001"
+    (tmp_path / "x[").mkdir()
+    (tmp_path / "x[/red].toml").write_text((SHIPPED.parent / "scenes" / "pair.toml").read_text())
+    file = tmp_path / "matrix.toml"
+    scene, title = '"x[/red].toml"', f'"{hostile}"'
+    file.write_text(MATRIX.replace('"pair"', scene).replace('"Two makes & <their> faults"', title))
+    report = report_of(file, *VERDICTS)
+    shown = StringIO()
+    print_matrix(report, Console(file=shown, width=200))
+    assert "scene x[/red].toml" in shown.getvalue()
+    write_junit(report, tmp_path / "j.xml")
+    assert ET.parse(tmp_path / "j.xml").getroot()[0].get("name") == "[bold]x[/] \ufffd[2J \ufffd"
 
 
 def test_a_matrix_of_which_nothing_can_be_played_and_one_that_is_missing_are_refused(file: Path) -> None:

@@ -176,6 +176,11 @@ def test_a_runtime_with_a_count_is_that_many(tmp_path: Path) -> None:
         ('title = "t"', f"title = {'[' * 5000}", "nested too deep"),
         ('title = "t"', 'title = "t"\npromise = { tests = [] }', "this scene cannot fail"),
         ('title = "t"', 'title = "t"\npromise = { tests = ["history"] }', "cannot fail without an action"),
+        (
+            'title = "t"',
+            'title = "t"\npromise = { tests = ["history"] }\naction = [{ at = 1, runtime = "anna", does = "leave" }]',
+            "cannot fail without an action besides leave and return",
+        ),
         ('title = "t"', 'title = "t"\npromise = { tests = ["answered"] }', "cannot fail without a load of requests"),
         ('title = "t"', "title = [", "scene.toml"),
         ('{ name = "b.example" }]', '{ name = "b.example", kind = "other" }]', "kind other needs the `command`"),
