@@ -83,8 +83,7 @@ async def leave(cluster: Cluster, senders: list[Runtime], name: str) -> Left:
 
 async def take_up(cluster: Cluster, left: Left, sender: Runtime) -> None:
     """Nothing of what was left is lost: the runtime has its session and address, the agent its actions, once."""
-    back, code = await cluster.one.returned(left.away)
-    assert code == 200
+    back = await brought_back(cluster.one, left.away)
     await sender.say(a_message("message", sender.address, left.address, {"to": left.address}))
     with trio.fail_after(PATIENCE_SECONDS):
         while (await back.next()).get("body") != {"to": left.address}:
@@ -96,6 +95,17 @@ async def take_up(cluster: Cluster, left: Left, sender: Runtime) -> None:
     assert sorted(rung) == sorted(left.parked)
     rung = [id_ for message in await back.heard() for id_ in await ring_of(back, message)]
     assert rung == []
+
+
+async def brought_back(node: Process, away: Runtime) -> Runtime:
+    """Bring a session back; a node whose engine is slow for a moment, on a busy machine, may ask for another try."""
+    with trio.fail_after(PATIENCE_SECONDS):
+        while True:
+            back, code = await node.returned(away)
+            if code == 200:
+                return back
+            assert code == 503
+            await trio.sleep(0.1)
 
 
 async def ring_of(agent: Runtime, message: Json) -> list[str]:
@@ -120,12 +130,20 @@ async def never_lost(lost: Runtime) -> Runtime:
     raise AssertionError(f"{lost.address} has lost its connection")
 
 
+async def until_all_was_seen(history: History) -> None:
+    """Go on until each runtime has had what it claimed and been refused it, has let it go, and has heard others.
+
+    On a busy machine they may follow each other so that nobody is refused for a while: then there is nothing to judge.
+    """
+    wanted = {
+        (name, *seen)
+        for name, seen in product(NAMES, (("claim", "ok"), ("claim", "refused"), ("release", "ok"), ("hear", "ok")))
+    }
+    while wanted.difference(history.counts()):
+        await history.wait(1)
+
+
 def judge(history: History) -> None:
-    counts = history.counts()
-    for name, (kind, result) in product(
-        NAMES, (("claim", "ok"), ("claim", "refused"), ("release", "ok"), ("hear", "ok"))
-    ):
-        assert counts[name, kind, result], (name, kind, result, counts)
     contradictions = unexplained(history.operations)
     if contradictions:
         pytest.fail("\n".join(str(step) for step in contradictions[0]), pytrace=False)
@@ -159,6 +177,7 @@ async def test_a_clock_that_is_set_by_hours_under_traffic_loses_no_session_addre
             await cluster.go_on()
             await until_served(history)
             await take_up(cluster, left, senders[1])
+        await until_all_was_seen(history)
         assert {name: (epoch, is_held) for name, (epoch, _, is_held) in cluster.names().items()} == {
             "n1": (1, True),
             "n2": (1, True),
