@@ -110,6 +110,8 @@ FAULT_MEMBERS: Final[Mapping[str, frozenset[str]]] = {
 MOST_MESSAGES: Final = 200_000
 MOST_RUNTIMES: Final = 200
 _IN_MEMORY_ACTIONS: Final = frozenset({"register", "leave", "return"})
+LEASED_PAUSE_SECONDS: Final = 4.0
+"""A node of several fences itself half a second later: docs/cluster.md."""
 _UNJUDGED: Final = frozenset({"leave", "return"})
 """Actions that are no operations of a history."""
 
@@ -516,6 +518,9 @@ def _node_fault_problems(fault: Fault, domains: Mapping[str, Domain]) -> Iterato
         yield f"only nodes of kind ours, of this version, have a clock that can be set; {domain.name} has none"
     if fault.does == "dns-lies" and (domain.kind != "ours" or not _published(domains.values()) - {domain.name}):
         yield "needs a `domain` of kind ours, and another one that is found by its name"
+    if fault.does == "pause" and domain.nodes > 1 and fault.lasts > LEASED_PAUSE_SECONDS:
+        text = f"a node of several that is paused for more than {LEASED_PAUSE_SECONDS:g} s has lost its lease, and ends"
+        yield f"{text} if another one has taken a session of it; use kill"
     if fault.node > domain.nodes:
         yield f"{domain.name} has no node {fault.node}"
     if fault.does in SHARED_FAULTS and domain.nodes < 2:

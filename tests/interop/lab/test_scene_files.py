@@ -9,7 +9,7 @@ import pytest
 
 from interop.hostile.zoo import zoo
 from interop.lab.core.matrix import MatrixNode
-from interop.lab.core.scene import Bars, BrokenStub, Domain, Fault, Load, Runtime
+from interop.lab.core.scene import Bars, BrokenStub, Domain, Fault, LabScene, Load, Runtime, problems_of
 from interop.lab.scene_file import load_scene, scene_path, shipped_scenes
 from protofly.errors import SettingsError
 
@@ -399,3 +399,14 @@ def test_what_a_scene_leaves_out_means_the_same_in_every_version(
 def test_messages_of_a_load_may_be_empty_and_have_a_bound(*, size: int, is_possible: bool) -> None:
     with contextlib.nullcontext() if is_possible else pytest.raises(msgspec.ValidationError):
         msgspec.convert({"from": "a", "to": "b", "bytes": size}, Load)
+
+
+@pytest.mark.parametrize(("nodes", "lasts", "is_refused"), [(2, 4.1, True), (2, 4.0, False), (1, 60.0, False)])
+def test_a_node_of_several_is_paused_for_less_than_its_lease(nodes: int, lasts: float, is_refused: bool) -> None:
+    scene = LabScene(
+        title="t",
+        domain=(Domain(name="a.example", nodes=nodes), Domain(name="b.example")),
+        runtime=(),
+        fault=(Fault(does="pause", domain="a.example", at=1.0, lasts=lasts),),
+    )
+    assert is_refused == any("has lost its lease" in problem.text for problem in problems_of(scene))
