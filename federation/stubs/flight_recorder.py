@@ -112,7 +112,7 @@ def is_sealed(raw: bytes) -> bool:
 
 
 def opened(path: Path, raw: bytes) -> Recording:
-    """What a recording has in it that is not sealed, or no more.
+    """Decode a recording that is not sealed, or has been opened.
 
     Raises:
         PeerError: DOCUMENT_MALFORMED; it names the file.

@@ -133,7 +133,7 @@ async def find_denials(node: Administered, arguments: Mapping[str, Value]) -> Pa
 
 
 async def find_records(node: Administered, arguments: Mapping[str, Value]) -> Page:
-    """What the audit records have of a time, newest first. Raises as `find_denials`."""
+    """List audit records of a period, newest first. Raises as `find_denials`."""
     domain, sender, recipient, id_ = (str(arguments.get(name, "")) for name in ("domain", "from", "to", "id"))
     since, until = _period(arguments)
     query = RecordQuery(

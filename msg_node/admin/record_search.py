@@ -24,7 +24,7 @@ SEARCHED_ROWS: Final = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordQuery:
-    """Which records are wanted; "" and None: any. Times are seconds since the Unix epoch.
+    """Conditions on a record; "" and None match any. Times are seconds since the Unix epoch.
 
     Attributes:
         gate: One that has denied.
@@ -66,7 +66,7 @@ class RecordSearch:
         return sorted(rows, key=lambda row: str(row["time"]), reverse=True)
 
     async def records(self, query: RecordQuery) -> list[Row]:
-        """What was recorded, the newest first: messages, decisions, links, stubs, sessions.
+        """Find records of messages, decisions, links, stubs and sessions, newest first.
 
         Raises:
             PeerError: RATE: a search is under way; TIMEOUT: it takes too long.

@@ -44,10 +44,14 @@ class PasswordCheck:
         users: Who has which password.
         end_user: Ends log-ins.
         network_of: Where somebody is who wants to log in.
+        now: Seconds since the Unix epoch.
     """
 
-    def __init__(self, users: Users, *, end_user: EndUser, network_of: NetworkOf) -> None:
+    def __init__(
+        self, users: Users, *, end_user: EndUser, network_of: NetworkOf, now: Callable[[], float] = time.time
+    ) -> None:
         self.users = users
+        self._now = now
         self._end_user = end_user
         self._network_of = network_of
         self._limiter = trio.CapacityLimiter(1)
@@ -71,7 +75,7 @@ class PasswordCheck:
         network, cost, user = self._network_of(question.session), self.cost, question.user
         if network is None or cost is None:  # a session without a connection counts for no network
             return _GONE
-        pause = self._attempts.admit(user, network, time.time())
+        pause = self._attempts.admit(user, network, self._now())
         if pause is not None:
             if pause.bound is Bound.USER:
                 logger.warning("passwords of user %s are guessed from many networks", user or "(no name of a user)")
@@ -79,7 +83,7 @@ class PasswordCheck:
         began, found = await trio.to_thread.run_sync(self._check, question, cost, limiter=self._limiter)
         if found is None:
             return _WRONG
-        self._attempts.succeeded(user, network, time.time())
+        self._attempts.succeeded(user, network, self._now())
         if question.new_password:
             self.end_changed([found])
         return PasswordVerdict(is_right=True, roles=found.roles, began=began)
@@ -105,7 +109,7 @@ class PasswordCheck:
 
     def end_changed(self, users: Iterable[LocalUser]) -> None:
         """End the log-ins of users that began before they were changed."""
-        oldest = time.time() - _TOKENS_SECONDS
+        oldest = self._now() - _TOKENS_SECONDS
         for user in users:
             if user.ended_at > oldest and user.ended_at > self._ended.get(user.name, 0.0):
                 self._end_user(user.name, user.ended_at)
@@ -114,12 +118,12 @@ class PasswordCheck:
     # In a thread.
 
     def _load(self) -> list[LocalUser]:
-        self.users.forget_removed(time.time() - _TOKENS_SECONDS)
+        self.users.forget_removed(self._now() - _TOKENS_SECONDS)
         return self.users.load()
 
     def _check(self, question: PasswordQuestion, cost: HashCost) -> tuple[float, LocalUser | None]:
-        """When the user was looked up, and the user if the password is right."""
-        return time.time(), self._checked(question, cost)
+        """Return when the user was looked up, and the user if the password is right."""
+        return self._now(), self._checked(question, cost)
 
     def _checked(self, question: PasswordQuestion, cost: HashCost) -> LocalUser | None:
         found = self.users.find(question.user)
@@ -128,7 +132,7 @@ class PasswordCheck:
         if not self.hashing.is_right(question.password, compared) or user is None:
             return None
         if question.new_password:
-            changed = replace(user, hash=self.hashing.hash(cost, question.new_password), ended_at=time.time())
+            changed = replace(user, hash=self.hashing.hash(cost, question.new_password), ended_at=self._now())
             self.users.replace(user, changed)
             return changed
         if not cost.is_of(user.hash):

@@ -209,6 +209,27 @@ def test_no_docstring_only_asks_a_question() -> None:
     assert asked == []
 
 
+def test_no_public_docstring_begins_with_a_question_word() -> None:
+    asked = [
+        f"{place(path, node)} {node.name}"
+        for path in modules(*PACKAGES)
+        for node in public_definitions(tree_of(path).body)
+        if re.match(r"(What|Whether|Who|Whom|Whose|How|Where|When|Which|Why)\b", ast.get_docstring(node) or "")
+    ]
+    assert asked == []
+
+
+def test_no_test_replaces_the_clock_of_the_process() -> None:
+    clock = re.compile(r"""setattr\([^\n]*(?:"time"|\btime, "|time\.(?:time|monotonic)(?:_ns)?")""")
+    shifted = ROOT / "tests" / "interop" / "lab" / "test_impostors.py"  # its subject is a shifted clock
+    found = [
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "tests").rglob("*.py")
+        if path not in (shifted, Path(__file__)) and clock.search(path.read_text(encoding="utf-8"))
+    ]
+    assert found == []
+
+
 def test_every_module_says_what_it_holds() -> None:
     assert [place(path) for path in modules(*PACKAGES) if not ast.get_docstring(tree_of(path))] == []
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import trio
 from msgspec.structs import replace
 
-from msg_node.identity import password_check
 from msg_node.identity.core.password_login import LocalAccounts, PasswordQuestion, is_acceptable
 from msg_node.identity.password_check import PasswordCheck
 from msg_node.identity.password_hash import HashCost, is_right
@@ -36,11 +34,13 @@ ACCOUNTS = LocalAccounts("a.example", frozenset({"a.example", "alias.example"}))
 
 
 @contextmanager
-def check_in(folder: Path, *, network: str | None = "192.0.2.1") -> Iterator[tuple[UserStore, PasswordCheck]]:
+def check_in(
+    folder: Path, *, network: str | None = "192.0.2.1", now: Callable[[], float] = time.time
+) -> Iterator[tuple[UserStore, PasswordCheck]]:
     """Checks of passwords for the user ana, who is in that network."""
     with UserStore(folder / USERS_FILE) as users:
         users.replace(None, LocalUser(name="ana", hash=COST.hash(PASSWORD)))
-        check = PasswordCheck(users, end_user=lambda _user, _moment: None, network_of=lambda _session: network)
+        check = PasswordCheck(users, end_user=lambda _user, _moment: None, network_of=lambda _session: network, now=now)
         check.follow(COST)
         try:
             yield users, check
@@ -111,11 +111,10 @@ async def test_a_flood_of_attempts_from_one_network_is_hashed_one_by_one(tmp_pat
 
 
 async def test_a_log_in_began_before_what_happened_to_its_user_while_it_was_checked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     clock = [1000.0]
-    monkeypatch.setattr(password_check, "time", SimpleNamespace(time=lambda: clock[0]))
-    with check_in(tmp_path) as (users, check):
+    with check_in(tmp_path, now=lambda: clock[0]) as (users, check):
         compare = check.hashing.is_right
 
         def slow(password: str, text: str) -> bool:
