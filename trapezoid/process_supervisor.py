@@ -106,7 +106,12 @@ class ProcessSupervisor:
         while not self._stopping.is_set():
             began = trio.current_time()
             code = self._codes[number] = await self._run_once(number)
-            if self._stopping.is_set() or code in _IN_ORDER:
+            if self._stopping.is_set():
+                return
+            if code in _IN_ORDER:  # it was drained, by an operator or from outside
+                logger.warning(
+                    "process %d has drained and ended with %d; it starts again with the node only", number, code
+                )
                 return
             if number not in self._ready:
                 logger.error("process %d could not start: it ended with %d; all stop", number, code)

@@ -135,7 +135,7 @@ READY = 'print(\'ready {"node": "n"}\', flush=True); import os, sys, time; '
 
 
 async def test_a_process_that_dies_is_started_again_and_all_that_end_in_order_end_the_parent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(process_supervisor, "PAUSE_SECONDS", 0.01)
     runs = tmp_path / "runs"
@@ -147,6 +147,8 @@ async def test_a_process_that_dies_is_started_again_and_all_that_end_in_order_en
     assert code == 0
     assert runs.read_text() == "xxx"
     assert heard == [{1: {"node": "n"}, 2: {"node": "n"}}]
+    drained = [line for line in caplog.messages if "has drained and ended with 0" in line]
+    assert sorted(line.split(" has")[0] for line in drained) == ["process 1", "process 2"]
 
 
 async def test_a_process_that_cannot_start_ends_all_with_its_code() -> None:
