@@ -101,5 +101,5 @@ def test_fresh_never_deletes_a_folder_that_is_not_the_demos(tmp_path: Path, caps
     precious = tmp_path / "thesis.txt"
     precious.write_text("years of work")
     assert run_demo(fresh=True, state_dir=tmp_path) == 2
-    assert "left alone" in capsys.readouterr().out
+    assert "it is not deleted" in capsys.readouterr().out
     assert precious.exists()

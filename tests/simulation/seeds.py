@@ -11,6 +11,7 @@ import msgspec
 from interop.lab.core.scene import (
     ANY_FAULT,
     FAULT_MEMBERS,
+    UNJUDGED,
     Action,
     ActionKind,
     Bars,
@@ -193,7 +194,7 @@ def with_what_can_break(scene: LabScene) -> LabScene:
         one
         for one in scene.promise.tests
         if not (one == "recovery" and not scene.fault)
-        and not (one == "history" and not scene.action)
+        and not (one == "history" and all(action.does in UNJUDGED for action in scene.action))
         and not (one == "answered" and all(load.kind != "request" for load in scene.load))
     ]
     return msgspec.structs.replace(scene, promise=msgspec.structs.replace(scene.promise, tests=tuple(tests)))

@@ -112,7 +112,7 @@ MOST_RUNTIMES: Final = 200
 _IN_MEMORY_ACTIONS: Final = frozenset({"register", "leave", "return"})
 LEASED_PAUSE_SECONDS: Final = 4.0
 """A node of several fences itself half a second later: docs/cluster.md."""
-_UNJUDGED: Final = frozenset({"leave", "return"})
+UNJUDGED: Final = frozenset({"leave", "return"})
 """Actions that are no operations of a history."""
 
 
@@ -572,7 +572,7 @@ def _promise_problems(scene: LabScene) -> Iterator[Problem]:
         "recovery": (scene.fault, "a fault"),
         "answered": ([one for one in scene.load if one.kind == "request"], "a load of requests"),
         "neighbours": (_has_neighbours(scene), "a load between domains that no fault hits"),
-        "history": ([one for one in scene.action if one.does not in _UNJUDGED], "an action besides leave and return"),
+        "history": ([one for one in scene.action if one.does not in UNJUDGED], "an action besides leave and return"),
         "once": (scene.load, "a load"),
         "order": (scene.load, "a load"),
         "kept": (scene.load, "a load"),

@@ -35,12 +35,18 @@ def clock() -> Clock:
 @pytest.fixture
 def hashing(clock: Clock) -> Iterator[Hashing]:
     hashing = Hashing(monotonic=clock)
+    _BEFORE.clear()
+    _BEFORE.update(hashers())
     yield hashing
     hashing.close()
 
 
+_BEFORE: set[int] = set()
+"""Processes of other tests of this process, whose nodes have not ended them."""
+
+
 def hashers() -> set[int]:
-    """Processes that hash for this one, dead ones that nobody has waited for too."""
+    """Processes that hash for a test, dead ones that nobody has waited for too."""
     found = set()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -49,7 +55,7 @@ def hashers() -> set[int]:
             continue
         if parent == os.getpid() and (not words or b"hash_worker" in words):
             found.add(int(stat.parent.name))
-    return found
+    return found - _BEFORE
 
 
 def wait_for(condition: Callable[[], object]) -> None:
