@@ -43,7 +43,6 @@ from msg_node.bus.node_questions import ANSWER_SECONDS, NodeQuestions
 from msg_node.bus.own_messages import OwnMessages
 from msg_node.bus.runtime_port import RuntimePort
 from msg_node.bus.services import SessionRequests
-from msg_node.cluster.core.lease import NameRow
 from msg_node.cluster.directory import NONE_DEAD, Claim
 from msg_node.kernel.changes import Change, Table, decode_row
 from msg_node.kernel.credentials import digest_of
@@ -71,8 +70,8 @@ MOVED_BYTES: Final = 4 << 20
 """Most of a session that moves: what holds more stays where it is."""
 MOVES_AT_ONCE: Final = 256
 
-StoredAt = Callable[[str, Asked], Awaitable[tuple[MovedSession | None, NameRow | None]]]
-"""Reads what a node that has died stored of a session, and its name as it was when it was found dead, unless removed.
+StoredAt = Callable[[str, Asked], Awaitable[tuple[MovedSession | None, int]]]
+"""Reads what a node that has died stored of a session, and under which epoch it died.
 
 Raises HostError: NOT_CONNECTED while it may be alive.
 """
@@ -254,8 +253,8 @@ class SessionMoves:
         if owner.node in self._questions.bus.connected:
             moved = await self._session_at(owner.node, asked)
         elif not is_ours:
-            moved, died = await self._stored_at(owner.node, asked)
-            dead = NONE_DEAD if died is None else {owner.node: died}
+            moved, epoch = await self._stored_at(owner.node, asked)
+            dead = {owner.node: epoch}
         if moved is None and asked.session_address:
             moved = await self._on_its_way(asked)
         elif moved is not None and dead:
@@ -306,7 +305,7 @@ class SessionMoves:
             self._claims.submit([done], _nothing, is_awaited=False)
 
     async def _claim(
-        self, runtime_key: str, owner: Claim, moved: MovedSession | None, dead: Mapping[str, NameRow]
+        self, runtime_key: str, owner: Claim, moved: MovedSession | None, dead: Mapping[str, int]
     ) -> dict[str, Claim]:
         """Claim a runtime in place of the node that had it, and if that succeeds what its session owns."""
         known = {} if moved is None else {key: Claim(*claim) for key, claim in moved.claims.items()}

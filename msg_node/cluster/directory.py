@@ -18,7 +18,6 @@ from typing import Final, NamedTuple, Protocol
 
 import trio
 
-from msg_node.cluster.core.lease import NameRow
 from protofly.errors import Code, HostError
 
 FIND_SECONDS: Final = 3.0
@@ -34,7 +33,7 @@ class Claim(NamedTuple):
 
 
 NO_CLAIMS: Mapping[str, Claim] = {}
-NONE_DEAD: Mapping[str, NameRow] = {}
+NONE_DEAD: Mapping[str, int] = {}
 
 
 class Directory(Protocol):
@@ -53,7 +52,7 @@ class Directory(Protocol):
         replaced: Mapping[str, Claim] = NO_CLAIMS,
         *,
         led_by: str = "",
-        dead: Mapping[str, NameRow] = NONE_DEAD,
+        dead: Mapping[str, int] = NONE_DEAD,
     ) -> dict[str, Claim]:
         """Claim addresses for this node, each that is free, or this node's, or held by the claim in `replaced`.
 
@@ -62,9 +61,8 @@ class Directory(Protocol):
             replaced: Claims of others that ours may take the place of, by key.
             led_by: One of the keys, if not empty: where that does not become ours, no other one is claimed. So of nodes
                 that want the same session at once, one gets all that it holds.
-            dead: Nodes that are believed dead, with their names as they were when they were found dead. Their epochs
-                end, so a process that was only slow ends when it goes on. No claim of one that has renewed its lease
-                or begun again since is replaced.
+            dead: Nodes that are believed dead, with the epochs under which they died: no claim of one that has begun
+                again since is replaced.
 
         Returns:
             Who owns each of them now; where the first one is not ours, only who owns that.
@@ -121,10 +119,10 @@ class MemoryDirectory:
         replaced: Mapping[str, Claim] = NO_CLAIMS,
         *,
         led_by: str = "",
-        dead: Mapping[str, NameRow] = NONE_DEAD,
+        dead: Mapping[str, int] = NONE_DEAD,
     ) -> dict[str, Claim]:
         """See `Directory`."""
-        alive = {node for node, row in dead.items() if self.node_epochs.get(node, row.epoch) != row.epoch}
+        alive = {node for node, epoch in dead.items() if self.node_epochs.get(node, epoch) != epoch}
         taken = {key: claim for key, claim in replaced.items() if claim.node not in alive}
         if led_by and self._take([led_by], taken)[led_by].node != self._node:
             return {led_by: self.claims[led_by]}

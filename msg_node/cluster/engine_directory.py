@@ -1,16 +1,13 @@
 """The directory in the engine that nodes of one domain share.
 
 Each change is one transaction that names the epoch under which the node holds its name: who has lost it claims nothing
-any more. One that replaces claims of a dead node ends the epoch of that node first: a process that was only paused or
-cut off, and still has in memory what is replaced, ends when it goes on, and does not serve it beside its new owner.
-Claims that end are announced. When an announcement may have been missed, everything that was looked up counts
+any more. Claims that end are announced. When an announcement may have been missed, everything that was looked up counts
 no more. Claims that come while one is under way are made together: after the death of a node, thousands of sessions
 come back at once. See docs/adr/0028.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
@@ -18,16 +15,12 @@ import psycopg
 import trio
 from psycopg.rows import TupleRow
 
-from msg_node.cluster.core.lease import NameRow
 from msg_node.cluster.directory import NO_CLAIMS, NONE_DEAD, Claim
 from msg_node.cluster.engine_notices import EngineNotices
-from msg_node.cluster.names import END_DEAD
 from msg_node.storage.engine import Engine
 from msg_node.storage.engine_keys import digests, in_order, portions
 from msg_node.storage.engine_line import LONG_SECONDS, patience_seconds
 from protofly.errors import Code, HostError
-
-logger = logging.getLogger("msg_node")
 
 CHANNEL: Final = "trapezoid_claim"
 CLAIMED_AT_ONCE: Final = 2_000
@@ -48,8 +41,9 @@ _RELEASE: Final = "DELETE FROM trapezoid_claim WHERE node || '' = %s AND digest 
 _OURS: Final = "SELECT key FROM trapezoid_claim WHERE node = %s"
 _LOCK: Final = "SELECT 1 FROM trapezoid_claim WHERE digest = ANY(%b::bytea[]) ORDER BY digest FOR UPDATE"
 """The same order at each node: otherwise two that want the same claims could wait for each other."""
-_IS_HELD: Final = "SELECT is_held FROM trapezoid_node WHERE name = %s FOR KEY SHARE"
-"""It does not begin again before our transaction has ended: who takes a name locks it for update."""
+_EPOCHS: Final = """SELECT name, epoch FROM trapezoid_node WHERE name = ANY(%s::text[]) AND is_held
+    ORDER BY name FOR KEY SHARE"""
+"""None of them begins again before our transaction has ended: who takes a name locks it for update."""
 _NOTIFY: Final = "SELECT pg_notify('trapezoid_claim', payload) FROM unnest(%s::text[]) AS ended (payload)"
 
 
@@ -57,7 +51,7 @@ class _Wanted:
     """Claims that somebody waits for, see `Directory.claim`; `is_done` when there is a result or an error."""
 
     def __init__(
-        self, keys: Collection[str], replaced: Mapping[str, Claim], led_by: str, dead: Mapping[str, NameRow]
+        self, keys: Collection[str], replaced: Mapping[str, Claim], led_by: str, dead: Mapping[str, int]
     ) -> None:
         self.keys = keys
         self.replaced = replaced
@@ -93,7 +87,7 @@ class EngineDirectory:
         replaced: Mapping[str, Claim] = NO_CLAIMS,
         *,
         led_by: str = "",
-        dead: Mapping[str, NameRow] = NONE_DEAD,
+        dead: Mapping[str, int] = NONE_DEAD,
     ) -> dict[str, Claim]:
         """See `Directory`."""
         wanted = _Wanted(keys, replaced, led_by, dead)
@@ -113,7 +107,7 @@ class EngineDirectory:
     async def _claim_together(self) -> None:
         """Make all claims that are wanted by now, as far as they agree about what they replace, and who is dead."""
         together, keys = list[_Wanted](), 0
-        replaced, dead = dict[str, Claim](), dict[str, NameRow]()
+        replaced, dead = dict[str, Claim](), dict[str, int]()
         while self._wanted and (not together or keys < CLAIMED_AT_ONCE):
             wanted = self._wanted[0]
             if not (_agree(wanted.replaced, replaced) and _agree(wanted.dead, dead)):
@@ -156,12 +150,14 @@ class EngineDirectory:
     # In threads.
 
     def _claim(
-        self, together: Sequence[_Wanted], replaced: Mapping[str, Claim], dead: Mapping[str, NameRow]
+        self, together: Sequence[_Wanted], replaced: Mapping[str, Claim], dead: Mapping[str, int]
     ) -> dict[str, Claim]:
         with self._engine.transaction(patience_seconds(sum(len(wanted.keys) for wanted in together))) as connection:
             connection.execute(_HOLD, self._held)
-            if alive := [node for node in sorted(dead) if _is_alive(connection, node, dead[node])]:
-                replaced = {key: claim for key, claim in replaced.items() if claim.node not in alive}
+            if dead:
+                living = connection.execute(_EPOCHS, (list(dead),)).fetchall()
+                again = {node for node, epoch in living if epoch != dead[node]}
+                replaced = {key: claim for key, claim in replaced.items() if claim.node not in again}
             _lock(connection, in_order(replaced))
             alone = {key for wanted in together for key in ([wanted.led_by] if wanted.led_by else wanted.keys)}
             owners = self._take(connection, alone, replaced)
@@ -212,17 +208,6 @@ class EngineDirectory:
         for some in portions(keys):
             values = (self._held[0], digests(some))
             _announce(connection, connection.execute(_RELEASE, values, prepare=False).fetchall())
-
-
-def _is_alive(connection: psycopg.Connection[TupleRow], node: str, found: NameRow) -> bool:
-    """End the epoch of a node that was found dead; True if it has renewed its lease or begun again since.
-
-    Nodes are taken in the order of their names: of two transactions that end the same ones, one waits for the other.
-    """
-    if found.is_held and connection.execute(END_DEAD, (node, found.epoch, found.beat, True)).fetchone() is not None:
-        logger.warning("cluster: node %s has died: others take its sessions; its process ends if it goes on", node)
-    row = connection.execute(_IS_HELD, (node,)).fetchone()
-    return row is not None and bool(row[0])
 
 
 def _agree(one: Mapping[str, object], other: Mapping[str, object]) -> bool:

@@ -7,7 +7,6 @@ its name. The clock goes on while the machine sleeps.
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable
@@ -110,7 +109,7 @@ class LeaseKeeper:
         _LOG.info("this process is %s, epoch %d", self.name, self.epoch)
 
     async def run(self, on_lapsed: Callable[[], None], on_held: Callable[[], None]) -> None:
-        """Watch the lease. After a pause of the process, it is judged before any task hears what came meanwhile.
+        """Watch the lease.
 
         Args:
             on_lapsed: Called when it was not renewed in time: nothing may be promised until `on_held` is called.
@@ -129,26 +128,27 @@ class LeaseKeeper:
             beat = trio.Event()
 
         self._on_beat = lambda: token.run_sync_soon(beaten)
-        watch = _AfterEachWait(self, on_lapsed)
-        trio.lowlevel.add_instrument(watch)
-        try:
-            while True:
-                state = self.state()
-                if self._defect is not None:
-                    raise MisuseError("the lease is not renewed any more") from self._defect
-                if state is LeaseState.LOST:
-                    raise FencedError(self._names.place, self.name)
+        known = LeaseState.HELD
+        while True:
+            state = self.state()
+            if self._defect is not None:
+                raise MisuseError("the lease is not renewed any more") from self._defect
+            if state is LeaseState.LOST:
+                raise FencedError(self._names.place, self.name)
+            if state is not known:
+                known = state
                 if state is LeaseState.LAPSED:
-                    watch.lapse()
-                elif watch.has_lapsed:
-                    watch.has_lapsed = False
+                    text = "the lease of %s has run out: no session is opened, requests get 503 state-unavailable; %s"
+                    _LOG.warning(text, self.name, self.problem())
+                else:
                     _LOG.warning("the lease of %s is back: the node serves again", self.name)
-                    on_held()
-                heard = beat
-                with trio.move_on_after(math.inf if watch.has_lapsed else self._seconds_left()):
-                    await heard.wait()
-        finally:
-            trio.lowlevel.remove_instrument(watch)
+                (on_lapsed if state is LeaseState.LAPSED else on_held)()
+            heard = beat
+            if state is LeaseState.LAPSED:
+                await heard.wait()
+                continue
+            with trio.move_on_after(self._seconds_left()):
+                await heard.wait()
 
     async def leave(self) -> None:
         """Let the name go, so that nobody has to wait for it. The state must have been written."""
@@ -212,32 +212,6 @@ class LeaseKeeper:
             _LOG.warning("the name %s could not be left: %s", self.name, exc.detail)
         finally:
             self._names.close()
-
-
-class _AfterEachWait(trio.abc.Instrument):
-    """Judges a lease between each wait of the event loop and the tasks that go on after it.
-
-    A process that was paused finds all that was sent to it meanwhile at once, beside the end of its lease.
-    """
-
-    def __init__(self, keeper: LeaseKeeper, on_lapsed: Callable[[], None]) -> None:
-        self._keeper = keeper
-        self._on_lapsed = on_lapsed
-        self.has_lapsed = False
-
-    def after_io_wait(self, timeout: float) -> None:  # noqa: ARG002
-        """The tasks go on next."""
-        if not self.has_lapsed and self._keeper.state() is not LeaseState.HELD:
-            self.lapse()
-
-    def lapse(self) -> None:
-        """Report that nothing may be promised, once."""
-        if self.has_lapsed:
-            return
-        text = "the lease of %s has run out: no session is opened, requests get 503 state-unavailable; %s"
-        _LOG.warning(text, self._keeper.name, self._keeper.problem())
-        self._on_lapsed()
-        self.has_lapsed = True
 
 
 def _nothing() -> None:

@@ -99,7 +99,7 @@ class Membership:
         return [
             name
             for name in self._listening.difference(connected)
-            if is_blind or (_may_have_work(self._rows[name]) and now - self._seen_at[name] <= TAKEN_OVER_SECONDS)
+            if is_blind or (self._rows[name].is_held and now - self._seen_at[name] <= TAKEN_OVER_SECONDS)
         ]
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -124,7 +124,7 @@ class Membership:
             logger.warning("cluster: the nodes of the domain cannot be read: %s", exc)
             return
         for name, (row, _) in rows.items():
-            if row != self._rows.get(name) and not (row.was_ended and name in self._seen_at):  # it is no more alive
+            if row != self._rows.get(name):
                 self._seen_at[name] = self._clock()  # after the answer: it may have been renewed since we asked
         self._rows = {name: row for name, (row, _) in rows.items()}
         self._listening = {name for name, (_, facts) in rows.items() if name != self._node and facts.bus}
@@ -132,8 +132,3 @@ class Membership:
         self._endpoints = {name: facts.endpoint for name, (row, facts) in rows.items() if row.is_held}
         self._figures = {name: facts.figures for name, (_, facts) in rows.items()}
         self._read_at = now
-
-
-def _may_have_work(row: NameRow) -> bool:
-    """True unless the node has left in order."""
-    return row.is_held or row.was_ended

@@ -23,13 +23,6 @@ _RENEW: Final = """UPDATE trapezoid_node SET beat = beat + 1, facts = %s, renewe
     WHERE name = %s AND epoch = %s AND is_held RETURNING epoch"""
 _LEAVE: Final = """UPDATE trapezoid_node SET is_held = false, renewed_at = clock_timestamp()
     WHERE name = %s AND epoch = %s RETURNING epoch"""
-END_DEAD: Final = """WITH seen AS (
-        SELECT name FROM trapezoid_node WHERE name = %s AND epoch = %s AND beat = %s AND is_held = %s
-        FOR UPDATE SKIP LOCKED
-    ) UPDATE trapezoid_node AS node SET epoch = epoch + 1, beat = 0, is_held = false
-    FROM seen WHERE node.name = seen.name RETURNING epoch"""
-"""Ends the epoch of a process that was found dead, on the condition that its name is as it was then. Who holds the name
-in a transaction is not dead. To wait for it could be for ever: it may want to end our epoch."""
 _REMOVE: Final = """DELETE FROM trapezoid_node WHERE name = %s AND NOT is_held
     AND NOT EXISTS (SELECT 1 FROM trapezoid_row WHERE node = name) RETURNING epoch"""
 _LIST: Final = """SELECT name, epoch, is_held, extract(epoch FROM clock_timestamp() - renewed_at)::float8, facts

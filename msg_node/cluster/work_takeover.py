@@ -15,7 +15,6 @@ import trio
 
 from msg_node.cluster.core.lease import BEAT_SECONDS, NameRow
 from msg_node.cluster.membership import Membership
-from msg_node.cluster.names import END_DEAD
 from msg_node.storage.engine import Engine
 from msg_node.storage.engine_errors import EngineError
 from msg_node.storage.engine_rows import DOMAIN, SHARED_CHANNEL
@@ -26,6 +25,12 @@ _HOLD: Final = "SELECT trapezoid_hold(%s, %s)"
 _ANY: Final = """SELECT EXISTS (SELECT 1 FROM trapezoid_row WHERE node = %s AND kind IN ('parked', 'inbox'))
     OR EXISTS (SELECT 1 FROM trapezoid_row WHERE node = %s AND kind IN ('given_parked', 'given_inbox')
         AND substring(key from 1 for %s) = %s)"""
+_FENCE: Final = """WITH seen AS (
+        SELECT name FROM trapezoid_node WHERE name = %s AND epoch = %s AND beat = %s AND is_held = %s
+        FOR UPDATE SKIP LOCKED
+    ) UPDATE trapezoid_node AS node SET epoch = epoch + 1, beat = 0, is_held = false
+    FROM seen WHERE node.name = seen.name RETURNING epoch"""
+"""Who holds the name in a transaction is not dead. To wait for it could be for ever: it may want to end our epoch."""
 _LOCK: Final = """SELECT 1 FROM trapezoid_row WHERE node = %s AND kind IN ('given_parked', 'given_inbox')
     AND substring(key from 1 for %s) = %s ORDER BY kind, digest FOR UPDATE"""
 """In the order of `msg_node.storage.engine_rows`: who gives them writes them as well."""
@@ -92,7 +97,7 @@ class WorkTakeover:
             if found is None or not found[0]:
                 return False
             seen = (name, row.epoch, row.beat, row.is_held)
-            if connection.execute(END_DEAD, seen).fetchone() is None:
+            if connection.execute(_FENCE, seen).fetchone() is None:
                 return False
             ours, rest = f"{node} ".encode(), len(theirs) + 1
             connection.execute(_LOCK, (DOMAIN, len(theirs), theirs))
@@ -120,7 +125,7 @@ class WorkTakeover:
     def _end(self, name: str, row: NameRow) -> bool:
         with self._engine.transaction() as connection:
             connection.execute(_HOLD, self._held)
-            return connection.execute(END_DEAD, (name, row.epoch, row.beat, row.is_held)).fetchone() is not None
+            return connection.execute(_FENCE, (name, row.epoch, row.beat, row.is_held)).fetchone() is not None
 
     def close(self) -> None:
         """Close the connection. Blocks."""

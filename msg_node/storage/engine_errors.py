@@ -35,4 +35,4 @@ class FencedError(EngineError):
 
     def __init__(self, place: str, node: str) -> None:
         action = "this process has to end; start it again, and it waits for the name"
-        super().__init__("engine-fenced", place, f"others have taken over the name {node}, or its sessions", action)
+        super().__init__("engine-fenced", place, f"another process has taken over the name {node}", action)

@@ -35,7 +35,6 @@ from msg_node.bus.quotas_of_nodes import QuotaSources
 from msg_node.bus.session_moves import SessionMoves
 from msg_node.bus.work_moves import WorkMoves
 from msg_node.cluster.cluster_key import read_cluster_key
-from msg_node.cluster.core.lease import NameRow
 from msg_node.cluster.directory import Claim
 from msg_node.cluster.node_line import Address
 from msg_node.cluster.socket_node_bus import NodeIdentity, SocketNodeBus
@@ -115,8 +114,8 @@ class SessionsOfTheDead:
         self._finding = trio.Lock()
         self._wanted: dict[str, list[_Wanted]] = {}
 
-    async def find(self, node: str, asked: Asked) -> tuple[MovedSession | None, NameRow | None]:
-        """The session that a runtime asks for, None when there is none; and the node's name when it was found dead.
+    async def find(self, node: str, asked: Asked) -> tuple[MovedSession | None, int]:
+        """The session that a runtime asks for, None when there is none; and the epoch under which the node died.
 
         Raises:
             HostError: NOT_CONNECTED while the node may be alive; ADDRESS_TAKEN when it is not for this runtime.
@@ -132,7 +131,7 @@ class SessionsOfTheDead:
                     await self._find_together(node)
         if wanted.error is not None:
             raise wanted.error
-        return wanted.found, died
+        return wanted.found, 0 if died is None else died.epoch
 
     async def _find_together(self, node: str) -> None:
         """Find all that is wanted by now of what a node stored: thousands ask at once."""

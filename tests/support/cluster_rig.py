@@ -26,7 +26,6 @@ from msg_node.bus.releases_of_nodes import RELEASES_OF_NODES, ReleasesOfNodes
 from msg_node.bus.session_moves import SessionMoves
 from msg_node.bus.twin_of_nodes import TWINS_OF_NODES, TwinsOfNodes
 from msg_node.bus.work_moves import WorkMoves
-from msg_node.cluster.core.lease import NameRow
 from msg_node.cluster.directory import Claim, MemoryDirectory
 from msg_node.cluster.node_bus import MemoryNodeBus
 from msg_node.kernel.changes import SHARED, Table
@@ -118,10 +117,10 @@ class ClusterNode:
         self.bus: MemoryNodeBus
         self.links: ClusterLinks
 
-    async def stored_at(self, node: str, asked: Asked) -> tuple[MovedSession | None, NameRow]:
+    async def stored_at(self, node: str, asked: Asked) -> tuple[MovedSession | None, int]:
         if node not in self.dead:
             raise HostError(Code.NOT_CONNECTED, "that node may be alive")
-        return self.stored.get(asked.runtime_key), NameRow(0, 1, True, "")
+        return self.stored.get(asked.runtime_key), 0
 
     async def abandoned(self, claims: Mapping[str, Claim]) -> list[str]:
         return [key for key, claim in claims.items() if claim.node in self.dead]

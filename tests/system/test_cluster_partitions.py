@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import trio
 
 from tests.support.passage import Passage, passage_to
 from tests.support.postgres import PASSWORD, Postgres
-from tests.support.runtime_rig import ALLOCATION, Json, Runtime, Wire, a_message, code_and_reason
+from tests.support.runtime_rig import ALLOCATION, Runtime, Wire, a_message, code_and_reason
 from tests.system.one_node import Process
 from tests.system.restarts import roll, run_kills, talk
 from tests.system.wandering import PATIENCE_SECONDS, Domain, until_reached
@@ -79,54 +78,6 @@ async def test_a_node_that_sees_its_clients_only_fences_itself_before_another_ta
             to_two.unblock()
             await bo.say(a_message("message", bo.address, ana.address, {"n": 1}))
             await hear(back, {"n": 1})
-
-
-@pytest.mark.long
-async def test_a_paused_node_whose_session_has_moved_ends_when_it_goes_on_and_answers_for_nobody(two: Domain) -> None:
-    async with two.node("n1") as one, two.node("n2") as other:
-        ana, cy, bo = await one.opened("ana"), await one.opened("cy"), await other.opened("bo")
-        address = await ana.allocated()
-        await until_reached(bo, ana)
-        one.child.send_signal(signal.SIGSTOP)
-        back = await come_back(ana, other)
-        released = await back.ask("delete", ALLOCATION, {"childrenResources": [address]})
-        taken = await bo.subscribed(address)
-        assert (released["body"]["code"], taken["body"]["code"]) == (200, 200)
-        await cy.say(a_message("read", cy.address, address, {}, id_="whose"))  # which ana's connection there would get
-        one.child.send_signal(signal.SIGCONT)
-        with trio.fail_after(PATIENCE_SECONDS):
-            assert await one.child.wait() == 2
-        assert "read" not in [message["type"] for message in await to_the_end(ana)]
-        assert [code_and_reason(answer) for answer in await to_the_end(cy)] in ([], [(503, "state-unavailable")])
-        back_cy = await come_back(cy, other)
-        await back_cy.say(a_message("message", back_cy.address, address, {"n": 1}))
-        await hear(bo, {"n": 1})
-
-
-async def to_the_end(runtime: Runtime) -> list[Json]:
-    """Everything that comes until the connection ends."""
-    messages: list[Json] = []
-    with suppress(AssertionError, trio.BrokenResourceError):
-        while True:
-            messages.append(await runtime.next())
-    return messages
-
-
-@pytest.mark.long
-async def test_a_node_that_the_engine_cannot_reach_ends_when_it_is_back_if_its_session_has_moved(two: Domain) -> None:
-    async with passage_to(two.engine_port["n1"]) as to_engine, passage_to(two.ports["n2"]) as to_two:
-        two.engine_port["n1"], two.advertised["n2"] = to_engine.port, to_two.port
-        async with two.node("n1") as one, two.node("n2") as other:
-            ana, bo = await one.opened("ana"), await other.opened("bo")
-            await until_reached(bo, ana)
-            to_engine.block()
-            to_two.block()
-            await come_back(ana, other)
-            to_engine.unblock()
-            with trio.fail_after(PATIENCE_SECONDS):
-                assert await one.child.wait() == 2
-            with pytest.raises(AssertionError, match="closed"):
-                await ana.ask("read", REGISTRY, NOBODY)
 
 
 @asynccontextmanager

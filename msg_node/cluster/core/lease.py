@@ -42,11 +42,6 @@ class NameRow:
     is_held: bool
     instance: str
 
-    @property
-    def was_ended(self) -> bool:
-        """True if another node has ended the epoch of a process that died (`END_DEAD` of `msg_node.cluster.names`)."""
-        return not self.is_held and self.beat == 0
-
 
 class LeaseVerdict(Enum):
     """The decision about a name that a process wants."""

@@ -11,11 +11,10 @@ import trio
 from msgspec import Raw
 from trio.testing import MockClock
 
-from msg_node.cluster.core.lease import LEASE_SECONDS, MARGIN_SECONDS, NameRow
+from msg_node.cluster.core.lease import LEASE_SECONDS, MARGIN_SECONDS
 from msg_node.cluster.directory import FIND_SECONDS, NO_CLAIMS, Claim, Directory, MemoryDirectory, found_soon
 from msg_node.cluster.engine_directory import CLAIM, EngineDirectory, _Wanted
 from msg_node.cluster.engine_notices import EngineNotices
-from msg_node.cluster.names import Names, NodeFacts
 from msg_node.kernel.changes import Table
 from msg_node.storage.engine import Engine
 from msg_node.storage.engine_errors import FencedError
@@ -228,7 +227,7 @@ async def test_claims_that_come_while_one_is_under_way_are_made_together(postgre
     claim_in_thread = one._claim
 
     def counted(
-        together: Sequence[_Wanted], replaced: Mapping[str, Claim], dead: Mapping[str, NameRow]
+        together: Sequence[_Wanted], replaced: Mapping[str, Claim], dead: Mapping[str, int]
     ) -> dict[str, Claim]:
         rounds.append(len(together))
         return claim_in_thread(together, replaced, dead)
@@ -255,15 +254,6 @@ async def test_claims_that_come_while_one_is_under_way_are_made_together(postgre
         await directory.close()
 
 
-def named(options: EngineOptions, node: str) -> NameRow:
-    """The name of a node as it is now."""
-    names = Names(Engine(options))
-    row = names.read(node)
-    names.close()
-    assert row is not None
-    return row
-
-
 @pytest.mark.parametrize("is_held", [True, False])
 async def test_claims_of_a_node_that_has_begun_again_are_not_replaced_by_who_believes_it_dead(
     postgres: Postgres, is_held: bool
@@ -271,70 +261,14 @@ async def test_claims_of_a_node_that_has_begun_again_are_not_replaced_by_who_bel
     options = postgres.options(postgres.new_database())
     one, other = engine_directory(options, "n1"), engine_directory(options, "n2")
     held = await one.claim(["a", "b"])
-    dead = {"n1": named(options, "n1")}
-    assert {claim.node for claim in (await other.claim(["a"], held, dead=dead)).values()} == {"n2"}
+    assert {claim.node for claim in (await other.claim(["a"], held, dead={"n1": 1})).values()} == {"n2"}
     held_rows(options, "n1", 2).close()
     engine = Engine(options)
     with engine.transaction() as connection:  # or only another one has ended what was left of it
         connection.execute("UPDATE trapezoid_node SET is_held = %s WHERE name = 'n1'", (is_held,))
     engine.close()
-    owners = await other.claim(["b", "c"], held, led_by="b", dead=dead)
+    owners = await other.claim(["b", "c"], held, led_by="b", dead={"n1": 1})
     assert {key: claim.node for key, claim in owners.items()} == ({"b": "n1"} if is_held else {"b": "n2", "c": "n2"})
-    for directory in (one, other):
-        await directory.close()
-
-
-async def test_a_process_that_was_found_dead_has_lost_its_name_once_a_claim_of_it_is_replaced(
-    postgres: Postgres,
-) -> None:
-    options = postgres.options(postgres.new_database())
-    one, other, third = (engine_directory(options, name) for name in ("n1", "n2", "n3"))
-    held = await one.claim(["a", "b"])
-    dead = {"n1": named(options, "n1")}
-    await other.claim(["a"], held, dead=dead)
-    names = Names(Engine(options))
-    assert not names.renew("n1", 1, NodeFacts())
-    with pytest.raises(FencedError):
-        await one.claim(["c"])
-    assert (await third.claim(["b"], held, dead=dead))["b"].node == "n3", "another one that found it dead goes on"
-    row = names.read("n1")
-    assert row is not None
-    assert row.was_ended
-    names.close()
-    for directory in (one, other, third):
-        await directory.close()
-
-
-async def test_no_claim_of_a_node_is_replaced_that_has_renewed_its_lease_since_it_was_found_dead(
-    postgres: Postgres,
-) -> None:
-    options = postgres.options(postgres.new_database())
-    one, other = engine_directory(options, "n1"), engine_directory(options, "n2")
-    held = await one.claim(["a"])
-    dead = {"n1": named(options, "n1")}
-    names = Names(Engine(options))
-    assert names.renew("n1", 1, NodeFacts())
-    assert (await other.claim(["a"], held, dead=dead))["a"].node == "n1"
-    assert names.renew("n1", 1, NodeFacts())
-    names.close()
-    for directory in (one, other):
-        await directory.close()
-
-
-async def test_of_two_nodes_that_believe_each_other_dead_while_both_change_state_neither_ends_or_waits(
-    postgres: Postgres,
-) -> None:
-    options = postgres.options(postgres.new_database())
-    one, other = engine_directory(options, "n1"), engine_directory(options, "n2")
-    held = await one.claim(["a"])
-    dead = {"n1": named(options, "n1")}
-    engine = Engine(options)
-    with engine.transaction() as connection:
-        connection.execute("SELECT trapezoid_hold('n1', 1)")
-        with trio.fail_after(30):
-            assert (await other.claim(["a"], held, dead=dead))["a"].node == "n1"
-    engine.close()
-    await one.claim(["b"])
     for directory in (one, other):
         await directory.close()
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import msgspec
 import pytest
 import trio
-import trio.testing
 
 from msg_node.cluster import lease_keeper
 from msg_node.cluster.core import lease
@@ -174,40 +173,6 @@ async def test_node_without_its_engine_is_fenced_and_goes_on_when_nobody_took_it
             postgres.run(f"{names} true")
             await until(lambda: events == ["fenced", "held"])
             assert one.problem() == ""
-            nursery.cancel_scope.cancel()
-    await one.leave()
-
-
-async def test_what_was_sent_to_a_paused_process_is_read_by_no_task_before_the_process_is_fenced(
-    shared_database: EngineOptions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By a clock that the test moves, as it moves while a process is paused: its tasks find that out together."""
-    now = [100.0]
-    monkeypatch.setattr(lease, "LEASE_SECONDS", PATIENCE_SECONDS)
-    monkeypatch.setattr(lease_keeper, "lease_clock", lambda: now[0])
-    monkeypatch.setattr(lease_keeper, "BEAT_SECONDS", 2 * PATIENCE_SECONDS)
-    one = keeper(shared_database, "paused", "a")
-    await one.take()
-    sender, receiver = trio.socket.socketpair()
-    seen: list[str] = []
-
-    async def read() -> None:
-        await receiver.recv(1)
-        seen.append("read")
-
-    with trio.fail_after(PATIENCE_SECONDS), sender, receiver:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(one.run, lambda: seen.append("fenced"), lambda: seen.append("held"))
-            nursery.start_soon(read)
-            await trio.testing.wait_all_tasks_blocked()
-            now[0] += PATIENCE_SECONDS
-            await sender.send(b"1")
-            await until(lambda: len(seen) == 2)
-            assert seen == ["fenced", "read"]
-            await trio.to_thread.run_sync(one._renew)
-            one._on_beat()
-            await until(lambda: len(seen) > 2)
-            assert seen == ["fenced", "read", "held"]
             nursery.cancel_scope.cancel()
     await one.leave()
 
