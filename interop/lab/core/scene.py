@@ -519,8 +519,8 @@ def _node_fault_problems(fault: Fault, domains: Mapping[str, Domain]) -> Iterato
     if fault.does == "dns-lies" and (domain.kind != "ours" or not _published(domains.values()) - {domain.name}):
         yield "needs a `domain` of kind ours, and another one that is found by its name"
     if fault.does == "pause" and domain.nodes > 1 and fault.lasts > LEASED_PAUSE_SECONDS:
-        text = f"a node of several that is paused for more than {LEASED_PAUSE_SECONDS:g} s has lost its lease, and ends"
-        yield f"{text} if another one has taken a session of it; use kill"
+        text = f"a node of several that is paused for more than {LEASED_PAUSE_SECONDS:g} s has lost its lease"
+        yield f"{text}: others may have taken its sessions; use kill"
     if fault.node > domain.nodes:
         yield f"{domain.name} has no node {fault.node}"
     if fault.does in SHARED_FAULTS and domain.nodes < 2:
